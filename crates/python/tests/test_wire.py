@@ -165,13 +165,38 @@ try:
 except strandway.WireError as error:
     print(error.kind, flush=True)
 """
+    dies_beside_its_child(body, tmp_path)
+
+
+def test_a_child_of_a_fork_in_c_does_not_hide_the_death_of_its_parent_on_the_host(tmp_path):
+    # No handler of Python's runs, so the child keeps all sockets open.
+    body = """
+import ctypes
+group.barrier()
+if group.rank == 1:
+    if ctypes.CDLL(None).fork() == 0:
+        open(os.environ["CHILD"], "w").write("forked in C")
+        time.sleep(20)
+        os._exit(0)
+    while not os.path.exists(os.environ["CHILD"]):
+        time.sleep(0.01)
+    os.kill(os.getpid(), 9)
+try:
+    group.barrier()
+except strandway.WireError as error:
+    print(error.kind, "the kernel of this host" in str(error), flush=True)
+"""
+    dies_beside_its_child(body, tmp_path, "gone True")
+
+
+def dies_beside_its_child(body, tmp_path, line="gone"):
     child = tmp_path / "child"
     os.environ["CHILD"] = str(child)
     try:
         started = processes(2, body, tmp_path)
         # The child holds the output of rank 1, too.
         # More lines may follow: which messages of the barrier the dead rank has not acknowledged.
-        assert started[0].communicate(timeout=30)[0].splitlines()[0] == "gone"
+        assert started[0].communicate(timeout=30)[0].splitlines()[0] == line
     finally:
         del os.environ["CHILD"]
     assert "forked" in child.read_text()
