@@ -231,8 +231,11 @@ impl Greeter {
     }
 }
 
-/// The next message, if it is here, with its descriptors.
-fn receive<const N: usize>(socket: &OwnedFd) -> Result<Option<([u8; N], Vec<OwnedFd>)>, Refused> {
+/// A message of a greeting, with its descriptors.
+type Said<const N: usize> = ([u8; N], Vec<OwnedFd>);
+
+/// The next message, if it is here.
+fn receive<const N: usize>(socket: &OwnedFd) -> Result<Option<Said<N>>, Refused> {
     // One more byte shows that a message is too long.
     let mut bytes = vec![0; N + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(GIVEN))];

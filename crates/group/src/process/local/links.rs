@@ -75,7 +75,7 @@ impl Local {
         let any = !found.is_empty();
         for found in found {
             match found {
-                Found::Link(number, link) => self.add(number, link),
+                Found::Link(number, link) => self.add(number, *link),
                 Found::Refused(id, why) => {
                     note_unshared(why);
                     self.settle_parked(id, false);

@@ -148,7 +148,7 @@ impl Theirs {
     /// If they do not lie within.
     #[inline]
     pub(super) fn read(&self, at: usize, into: &mut [u8]) {
-        let words = into.len().next_multiple_of(WORD) / WORD;
+        let words = into.len().div_ceil(WORD);
         assert!(at.is_multiple_of(WORD), "words are aligned");
         let first = self.0.at(at, words * WORD).cast::<u64>();
         // SAFETY: the words lie within the mapping, are aligned, and are read by atomic operations only.

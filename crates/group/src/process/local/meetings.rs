@@ -48,7 +48,7 @@ pub(super) struct Meetings {
 /// What a look has found.
 pub(super) enum Found {
     /// A link, with its number.
-    Link(u64, Link),
+    Link(u64, Box<Link>),
     /// There will be no link with a process that we have called, for this reason.
     Refused(Id, Refused),
     /// The peer of the link with this number has ended.
@@ -166,7 +166,7 @@ impl Meetings {
                 return None;
             }
             Ok(Step::Done(link)) => match self.watch_end(number, &link) {
-                Ok(()) => return Some(Found::Link(number, link)),
+                Ok(()) => return Some(Found::Link(number, Box::new(link))),
                 Err(_) => NO_WATCH,
             },
             Err(why) => why,
