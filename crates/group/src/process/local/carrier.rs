@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use strandway_udp::{Completion, Connection, Error, Node, Operation, Region, RemoteRegion};
 
-/// The longest sleep while a greeting is under way: ours.
+/// The longest sleep while a greeting is under way, or the end of a peer is not clear: ours.
 const LOOK: Duration = Duration::from_millis(20);
 /// While links are busy, the node has a turn, and ended peers are looked for, at least this often: ours.
 const NODE_TURN: Duration = Duration::from_micros(50);
@@ -99,7 +99,7 @@ impl Carrier {
                 continue;
             }
             if local.lie_down() {
-                let longest = if local.meetings.is_idle() { until - now } else { (until - now).min(LOOK) };
+                let longest = if local.must_look() { (until - now).min(LOOK) } else { until - now };
                 let woken = self.node.doze(longest);
                 local.bell.get_up();
                 local.bell.drain();

@@ -60,6 +60,8 @@ pub(super) struct Link {
     posted: u64,
     body: Option<Body>,
     pub(super) heard: Instant,
+    /// The peer's socket has ended, at this time.
+    pub(super) left: Option<Instant>,
     /// The peer has ended, for this reason; what it has sent is still taken.
     pub(super) ended: Option<&'static str>,
     /// The engine was told of its end.
@@ -92,6 +94,7 @@ impl Link {
             posted: 0,
             body: None,
             heard: Instant::now(),
+            left: None,
             ended: None,
             is_over: false,
             closed: None,

@@ -15,6 +15,9 @@ use strandway_udp::{Completion, Connection, Error, Node, Operation};
 /// Numbers of operations of links, which the node's do not reach.
 const OPERATIONS: u64 = 1 << 63;
 
+/// A process that ends loses its sockets first. The kernel says so within this time: ours.
+const GRACE: Duration = Duration::from_millis(100);
+
 /// Links, and what makes them.
 pub(in super::super) struct Local {
     pub(super) bell: Bell,
@@ -83,6 +86,7 @@ impl Local {
                 Found::End(number) => self.end(number),
             }
         }
+        self.end_left();
         any
     }
 
@@ -106,15 +110,31 @@ impl Local {
         self.settle_parked(id, true);
     }
 
-    /// The peer of a link has ended.
+    /// The socket of a link, or the process of its peer, has ended.
     fn end(&mut self, number: u64) {
         let Some(at) = self.links.iter().position(|(of, _)| *of == number) else { return };
         let link = &mut self.links[at].1;
-        let evidence = self.meetings.evidence(link);
-        link.ended.get_or_insert(evidence);
+        match self.meetings.evidence(link) {
+            Some(evidence) => drop(link.ended.get_or_insert(evidence)),
+            None => drop(link.left.get_or_insert(Instant::now())),
+        }
         if link.connection.is_none() {
             drop(self.remove(at));
         }
+    }
+
+    /// Peers whose processes go on without their links.
+    fn end_left(&mut self) {
+        for (_, link) in &mut self.links {
+            if link.left.is_some_and(|left| left.elapsed() > GRACE) {
+                link.ended.get_or_insert(LINK_ENDED);
+            }
+        }
+    }
+
+    /// Is a greeting under way, or an end that is not clear yet?
+    pub(super) fn must_look(&self) -> bool {
+        !self.meetings.is_idle() || self.links.iter().any(|(_, link)| link.left.is_some() && link.ended.is_none())
     }
 
     fn remove(&mut self, at: usize) -> Link {

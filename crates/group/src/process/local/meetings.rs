@@ -184,14 +184,17 @@ impl Meetings {
         process.map_or(Ok(()), |process| epoll::add(&self.watch, process, data, EventFlags::IN))
     }
 
-    /// The evidence for the end of a peer. Its descriptors are watched no longer.
-    pub(super) fn evidence(&self, link: &Link) -> &'static str {
-        self.unwatch(link);
-        let ended = link.ends.process.as_ref().is_some_and(|process| {
-            let mut polled = [PollFd::new(process, PollFlags::IN)];
-            rustix::event::poll(&mut polled, Some(&NOW)).is_ok_and(|count| count > 0)
-        });
-        if ended { PROCESS_ENDED } else { LINK_ENDED }
+    /// The evidence for the end of a peer; `None` if its socket has ended and its process has not, as far as the kernel
+    /// says so far. A process that ends loses its sockets first.
+    pub(super) fn evidence(&self, link: &Link) -> Option<&'static str> {
+        let _ = epoll::delete(&self.watch, &link.ends.socket);
+        let Some(process) = &link.ends.process else { return Some(LINK_ENDED) };
+        let mut polled = [PollFd::new(process, PollFlags::IN)];
+        let ended = rustix::event::poll(&mut polled, Some(&NOW)).is_ok_and(|count| count > 0);
+        ended.then(|| {
+            self.unwatch(link);
+            PROCESS_ENDED
+        })
     }
 
     fn unwatch(&self, link: &Link) {
