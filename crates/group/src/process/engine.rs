@@ -185,7 +185,7 @@ impl Engine {
         if let Some(next) = self.next_exploration() {
             timeout = timeout.min(next);
         }
-        if let Some(event) = self.node.wait(timeout.min(longest))? {
+        if let Some(event) = self.node.wait(timeout.min(longest), busy)? {
             self.handle_event(event)?;
         }
         while let Some((plane, address)) = self.node.take_refusal() {

@@ -16,8 +16,10 @@ const LOOK: Duration = Duration::from_millis(20);
 const NODE_TURN: Duration = Duration::from_micros(50);
 const ENDS_TURN: Duration = Duration::from_millis(5);
 /// A wait looks for something to do for this time, and gives its core away between looks, before it sleeps: ours.
-/// Without giving it away, short calls take ten times as long where ranks share cores.
+/// Without giving it away, short calls take ten times as long where ranks share cores. Nor is it given away at once:
+/// another program's turn takes longer than most answers.
 const PATIENCE: Duration = Duration::from_micros(50);
+const SPIN: Duration = Duration::from_micros(5);
 
 /// The node of a process, and its links.
 pub(in super::super) struct Carrier {
@@ -47,8 +49,9 @@ impl Carrier {
         Carrier { node, local }
     }
 
-    /// The next event; `None` if none comes within `timeout`, or if another thread wakes the node.
-    pub(in super::super) fn wait(&mut self, timeout: Duration) -> Result<Option<Event>, Error> {
+    /// The next event; `None` if none comes within `timeout`, or if another thread wakes the node. A process that is not
+    /// busy sleeps at once.
+    pub(in super::super) fn wait(&mut self, timeout: Duration, busy: bool) -> Result<Option<Event>, Error> {
         let Some(local) = self.local.as_mut().filter(|local| !local.is_idle()) else {
             let completion = self.node.wait(timeout)?;
             if completion.is_none()
@@ -93,9 +96,14 @@ impl Carrier {
                 idle_since = now;
                 continue;
             }
-            if now.duration_since(idle_since) < PATIENCE {
-                // The peer may need this core.
-                std::thread::yield_now();
+            let idle = now.duration_since(idle_since);
+            if busy && idle < PATIENCE {
+                if idle < SPIN {
+                    std::hint::spin_loop();
+                } else {
+                    // The peer may need this core.
+                    std::thread::yield_now();
+                }
                 continue;
             }
             if local.lie_down() {
