@@ -300,7 +300,8 @@ fn owners_that_keep_step_with_roots_fill_all_ports() {
 /// Lost chunks and lost fragments delay a step, and end no run.
 #[test]
 fn owners_that_keep_step_with_roots_survive_losses() {
-    let faults = "[[faults]]\ntier = \"leaf->host\"\ncount = 17\none_way = true\nkind = \"loss\"\nprobability = 0.00003\n";
+    let faults =
+        "[[faults]]\ntier = \"leaf->host\"\ncount = 17\none_way = true\nkind = \"loss\"\nprobability = 0.00003\n";
     let report = outcome(&format!("{BESIDE}{faults}"), &["workload.scatter.beside=gather"]).report;
     assert!(report.packets.repairs > 0);
     assert!(report.collectives.iter().all(|one| one.time_us.is_some()), "{:?}", report.collectives);

@@ -58,7 +58,7 @@ impl Carrier {
                 && let Some(local) = &mut self.local
             {
                 local.bell.drain();
-                local.look();
+                local.poll_changes();
                 return Ok(local.next_event());
             }
             return Ok(completion.map(Event::Node));
@@ -83,7 +83,7 @@ impl Carrier {
             }
             if now.duration_since(local.ends_turn) >= ENDS_TURN {
                 local.ends_turn = now;
-                moved |= local.look();
+                moved |= local.poll_changes();
             }
             if self.node.take_call() {
                 return Ok(None);
@@ -116,7 +116,7 @@ impl Carrier {
                 {
                     return Ok(Some(Event::Node(completion)));
                 }
-                local.look();
+                local.poll_changes();
             } else {
                 local.bell.get_up();
             }

@@ -232,10 +232,10 @@ impl Greeter {
 }
 
 /// A message of a greeting, with its descriptors.
-type Said<const N: usize> = ([u8; N], Vec<OwnedFd>);
+type Received<const N: usize> = ([u8; N], Vec<OwnedFd>);
 
 /// The next message, if it is here.
-fn receive<const N: usize>(socket: &OwnedFd) -> Result<Option<Said<N>>, Refused> {
+fn receive<const N: usize>(socket: &OwnedFd) -> Result<Option<Received<N>>, Refused> {
     // One more byte shows that a message is too long.
     let mut bytes = vec![0; N + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(GIVEN))];

@@ -73,8 +73,8 @@ impl Local {
     }
 
     /// Looks for new links, and for ends of peers. True if anything was found.
-    pub(super) fn look(&mut self) -> bool {
-        let found = self.meetings.look(&self.bell);
+    pub(super) fn poll_changes(&mut self) -> bool {
+        let found = self.meetings.poll_changes(&self.bell);
         let any = !found.is_empty();
         for found in found {
             match found {

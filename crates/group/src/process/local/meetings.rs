@@ -115,7 +115,7 @@ impl Meetings {
     }
 
     /// Looks at the listener, greetings and ends of peers.
-    pub(super) fn look(&mut self, bell: &Bell) -> Vec<Found> {
+    pub(super) fn poll_changes(&mut self, bell: &Bell) -> Vec<Found> {
         let mut events = Vec::with_capacity(16);
         let mut found = Vec::new();
         if epoll::wait(&self.watch, rustix::buffer::spare_capacity(&mut events), Some(&NOW)).is_err() {

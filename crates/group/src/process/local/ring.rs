@@ -74,12 +74,12 @@ impl Sender {
         if room >= wanted as u64 {
             return Ok(room as usize);
         }
-        self.look(other)?;
+        self.read_taken(other)?;
         Ok((self.mask + 1 - (self.written - self.taken)) as usize)
     }
 
     /// Reads how many bytes the peer has taken.
-    fn look(&mut self, other: &Receiver) -> Result<(), Nonsense> {
+    fn read_taken(&mut self, other: &Receiver) -> Result<(), Nonsense> {
         let taken = other.memory.word(TAKEN);
         if taken < self.taken || taken > self.published || !taken.is_multiple_of(LINE as u64) {
             return Err(Nonsense("it says that it has taken what it cannot have"));
@@ -91,7 +91,7 @@ impl Sender {
     /// Has the peer taken all bytes up to this number?
     pub(super) fn is_taken(&mut self, other: &Receiver, position: u64) -> Result<bool, Nonsense> {
         if self.taken < position {
-            self.look(other)?;
+            self.read_taken(other)?;
         }
         Ok(self.taken >= position)
     }
