@@ -216,6 +216,11 @@ impl Engine {
         !self.tasks.is_empty()
     }
 
+    /// Are all peers reached through shared memory?
+    pub(super) fn is_local(&self) -> bool {
+        self.node.is_local()
+    }
+
     /// Has a command told it to end?
     pub(super) fn is_ending(&self) -> bool {
         self.ending.is_some()

@@ -18,9 +18,12 @@ use strandway_udp::{Error, Waker};
 /// After a caller has left, the process's thread leaves the engine alone for this time: ours. It is long enough for a
 /// program that calls again at once. Peers do not notice it, because they wait longer before they send something again.
 const LEASE: Duration = Duration::from_micros(200);
-/// A caller that has driven the engine for longer than this wakes the process's thread when it leaves. After a shorter
-/// time that thread notices by itself. Ours.
-const LONG: Duration = Duration::from_millis(1);
+/// As [`LEASE`], if all peers are reached through shared memory, where nothing is sent again: ours. Where ranks share
+/// cores, a program often calls again after milliseconds only, and a thread that comes in between costs four switches.
+const LEASE_LOCAL: Duration = Duration::from_millis(5);
+/// A caller that has driven the engine for longer than this many leases wakes the process's thread when it leaves.
+/// After a shorter time that thread notices by itself. Ours.
+const LONG: u32 = 5;
 /// The longest turn of a thread that drives the engine.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -38,6 +41,8 @@ pub(super) struct ProgressEngine {
     back: Condvar,
     /// How often a caller has begun to drive the engine.
     turns: AtomicUsize,
+    /// Are all peers reached through shared memory?
+    local: AtomicBool,
 }
 
 impl ProgressEngine {
@@ -50,7 +55,13 @@ impl ProgressEngine {
             lease: Mutex::new(None),
             back: Condvar::new(),
             turns: AtomicUsize::new(0),
+            local: AtomicBool::new(false),
         }
+    }
+
+    /// How long the process's thread stays away after a caller has left.
+    fn lease(&self) -> Duration {
+        if self.local.load(Ordering::Relaxed) { LEASE_LOCAL } else { LEASE }
     }
 
     /// Is there an engine?
@@ -98,7 +109,7 @@ impl ProgressEngine {
                     caller = (turns, Instant::now());
                 }
                 // Short calls do not pay for a wake-up of this thread; long ones wake it.
-                if caller.1.elapsed() >= 2 * LONG { LONGEST } else { LEASE }
+                if caller.1.elapsed() >= 2 * LONG * self.lease() { LONGEST } else { self.lease() }
             } else {
                 let left = lease.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
                 if left.is_zero() {
@@ -170,15 +181,16 @@ impl Progress for ProgressEngine {
         }
         let busy = engine.as_mut().is_some_and(|engine| {
             engine.let_go();
+            self.local.store(engine.is_local(), Ordering::Relaxed);
             engine.is_busy() || engine.is_ending()
         });
         drop(engine);
         let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        *lease = if busy { None } else { Some(now + LEASE) };
+        *lease = if busy { None } else { Some(now + self.lease()) };
         self.called.store(false, Ordering::Release);
         drop(lease);
-        if busy || now.duration_since(began) >= LONG {
+        if busy || now.duration_since(began) >= LONG * self.lease() {
             self.back.notify_one();
         }
     }

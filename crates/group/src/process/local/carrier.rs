@@ -125,6 +125,12 @@ impl Carrier {
         }
     }
 
+    /// Do all connections have links?
+    pub(in super::super) fn is_local(&self) -> bool {
+        let links = self.local.as_ref().map_or(0, Local::count);
+        links > 0 && links >= self.node.connections()
+    }
+
     /// Rings that are made from now on are for this number of processes of this host.
     pub(in super::super) fn plan_links(&mut self, processes: usize) {
         if let Some(local) = &mut self.local {
