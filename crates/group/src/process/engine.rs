@@ -174,8 +174,9 @@ impl Engine {
     }
 
     /// Carries out commands, moves packets, or waits for packets for at most `longest`, and acts on those that have
-    /// come. Returns false if the engine was told to end, and has sent everything.
-    pub(super) fn turn(&mut self, commands: &Commands, longest: Duration) -> Result<bool, Error> {
+    /// come. While anything is under way, it looks for `patience` before it sleeps, if peers share memory with it. Returns
+    /// false if the engine was told to end, and has sent everything.
+    pub(super) fn turn(&mut self, commands: &Commands, longest: Duration, patience: Duration) -> Result<bool, Error> {
         self.handle_commands(commands)?;
         if self.may_end()? {
             return Ok(false);
@@ -185,7 +186,7 @@ impl Engine {
         if let Some(next) = self.next_exploration() {
             timeout = timeout.min(next);
         }
-        if let Some(event) = self.node.wait(timeout.min(longest), busy)? {
+        if let Some(event) = self.node.wait(timeout.min(longest), if busy { patience } else { Duration::ZERO })? {
             self.handle_event(event)?;
         }
         while let Some((plane, address)) = self.node.take_refusal() {

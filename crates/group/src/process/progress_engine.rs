@@ -24,6 +24,10 @@ const LEASE_LOCAL: Duration = Duration::from_millis(5);
 /// A caller that has driven the engine for longer than this many leases wakes the process's thread when it leaves.
 /// After a shorter time that thread notices by itself. Ours.
 const LONG: u32 = 5;
+/// How long a thread looks for something to do before it sleeps, if peers share memory with it: ours. A caller has
+/// nothing else to do, and gives its core away between looks; the process's thread runs beside a program that computes.
+const PATIENCE_CALLER: Duration = Duration::from_millis(1);
+const PATIENCE_THREAD: Duration = Duration::from_micros(50);
 /// The longest turn of a thread that drives the engine.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -92,7 +96,7 @@ impl ProgressEngine {
                 if engine.is_none() {
                     return;
                 }
-                self.guarded(&mut engine, |engine| engine.turn(&self.commands, LONGEST));
+                self.guarded(&mut engine, |engine| engine.turn(&self.commands, LONGEST, PATIENCE_THREAD));
             }
         }
     }
@@ -172,7 +176,7 @@ impl Progress for ProgressEngine {
             self.guarded(&mut engine, |engine| {
                 engine.handle_commands(&self.commands)?;
                 // A command may have ended the work; then there is nothing to wait for.
-                if work.is_ended() { Ok(true) } else { engine.turn(&self.commands, left.min(LONGEST)) }
+                if work.is_ended() { Ok(true) } else { engine.turn(&self.commands, left.min(LONGEST), PATIENCE_CALLER) }
             });
             // At least one turn, so that a caller that only polls moves its packets, too.
             if left.is_zero() {

@@ -15,10 +15,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// While links are busy, the node has a turn, and ended peers are looked for, at least this often: ours.
 const NODE_TURN: Duration = Duration::from_micros(50);
 const ENDS_TURN: Duration = Duration::from_millis(5);
-/// A wait looks for something to do for this time, and gives its core away between looks, before it sleeps: ours.
-/// Without giving it away, short calls take ten times as long where ranks share cores. Nor is it given away at once:
-/// another program's turn takes longer than most answers.
-const PATIENCE: Duration = Duration::from_micros(50);
+/// A wait gives its core away between looks after this time: ours. Without giving it away, short calls take ten times
+/// as long where ranks share cores. Not at once: another program's turn takes longer than most answers.
 const SPIN: Duration = Duration::from_micros(5);
 
 /// The node of a process, and its links.
@@ -49,9 +47,9 @@ impl Carrier {
         Carrier { node, local }
     }
 
-    /// The next event; `None` if none comes within `timeout`, or if another thread wakes the node. A process that is not
-    /// busy sleeps at once.
-    pub(in super::super) fn wait(&mut self, timeout: Duration, busy: bool) -> Result<Option<Event>, Error> {
+    /// The next event; `None` if none comes within `timeout`, or if another thread wakes the node. With links, it
+    /// sleeps when it has looked for something to do for `patience`.
+    pub(in super::super) fn wait(&mut self, timeout: Duration, patience: Duration) -> Result<Option<Event>, Error> {
         let Some(local) = self.local.as_mut().filter(|local| !local.is_idle()) else {
             let completion = self.node.wait(timeout)?;
             if completion.is_none()
@@ -97,7 +95,7 @@ impl Carrier {
                 continue;
             }
             let idle = now.duration_since(idle_since);
-            if busy && idle < PATIENCE {
+            if idle < patience {
                 if idle < SPIN {
                     std::hint::spin_loop();
                 } else {
