@@ -1,5 +1,5 @@
-//! Ranks of one host that share memory: the same bits as by sockets, beside ranks that share none; ranks that are killed
-//! or stopped; a system that gives no memory to share. Nothing is left behind.
+//! Ranks of one host that share memory: the same bits as by sockets, also beside ranks that share none; ranks that are
+//! killed or stopped; a system that gives no memory to share. Nothing is left behind.
 //!
 //! The other tests of this folder share memory as well, threads in place of processes, unless they are about sockets.
 

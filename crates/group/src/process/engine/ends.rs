@@ -67,7 +67,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The link of a connection ends. Returns the calls of messages that were sent by it and that the peer has not taken.
+    /// The link of a connection ends. Returns the calls of messages that were sent by it and that its peer has not read.
     fn forget_link(&mut self, connection: Connection) -> Vec<About> {
         let unread = match self.by_connection.get(&connection) {
             Some(&peer) => std::mem::take(&mut self.peers[peer].by_link),

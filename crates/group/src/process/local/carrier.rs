@@ -177,8 +177,8 @@ impl Carrier {
         Ok(position.map(|position| (position, operation)))
     }
 
-    /// As [`Node::write`] to the begin of what a key opens. With a link the operation is completed when its bytes are in
-    /// memory that the peer has.
+    /// As [`Node::write`], from the first byte that a key opens. With a link the operation is completed when its bytes
+    /// are in memory that the peer has.
     pub(in super::super) fn write(
         &mut self,
         connection: Connection,
