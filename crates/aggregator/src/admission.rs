@@ -54,6 +54,11 @@ impl Setup {
         SlotShare { slots_max, first: place * 2 * own }
     }
 
+    /// Does only the owner of a key get its sum? With SwitchML all workers get it.
+    fn scatters(&self, join: &Join) -> bool {
+        join.scatter && join.workers > 1 && self.config.system.has_server()
+    }
+
     /// The window that this switch allows a job.
     fn window(&self, wanted: u32, share: SlotShare) -> u32 {
         let most = match (self.config.system.divides_slots(), self.config.racks) {
@@ -310,7 +315,9 @@ impl JobAdmission {
             // Racks may allow different windows; the smallest one counts.
             let alike = |a: &Join, b: &Join| {
                 let window = passed || config.racks || a.window == b.window;
-                (a.workers, a.elements, a.exponents) == (b.workers, b.elements, b.exponents) && window
+                (a.workers, a.elements) == (b.workers, b.elements)
+                    && (a.exponents, a.scatter) == (b.exponents, b.scatter)
+                    && window
             };
             match (session.join.token == join.token, session.join.epoch.cmp(&join.epoch)) {
                 (true, std::cmp::Ordering::Greater) => return Some(Refusal::Late),
@@ -404,6 +411,7 @@ impl JobAdmission {
             slots: setup.slots(),
             ports: setup.config.ports.into(),
             rtt: setup.config.rtt,
+            scatter: setup.scatters(&session.join),
         };
         let Ok(job) = terms.job() else { return Ok(false) };
         session.down = random_secret()?;
@@ -435,6 +443,7 @@ impl JobAdmission {
             layout,
             rtt: u32::try_from(setup.config.rtt.0 / 1_000_000).unwrap_or(u32::MAX),
             ports: setup.ports.clone(),
+            scatter: setup.scatters(&session.join),
         }))
     }
 

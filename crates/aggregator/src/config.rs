@@ -7,7 +7,7 @@ use strandway_group::aggregation::message::PORTS_MAX;
 use strandway_group::aggregation::terms::{self, SLOTS_MAX};
 use strandway_proto::units::Span;
 use strandway_switch::System;
-use strandway_udp::fragments::LANES_MAX;
+use strandway_udp::fragments::{LANES, LANES_MAX};
 
 /// A job that a switch serves.
 #[derive(Clone, Debug)]
@@ -30,7 +30,8 @@ pub struct SwitchConfig {
     pub system: System,
     /// Slots of all ports together. SwitchML counts both versions of each.
     pub slots: u32,
-    /// The most elements of a fragment, at most 256. A slot has 4 bytes for each element.
+    /// The most elements of a fragment, at most 2,048; more than 256 need an MTU above 1,500. Default 256. A slot has 4
+    /// bytes for each element.
     pub elements: u16,
     /// Ports; each has a thread and an equal part of the slots, and keys use them in turn. At most 16.
     pub ports: u16,
@@ -65,7 +66,7 @@ impl SwitchConfig {
             address,
             system,
             slots: 4_096,
-            elements: LANES_MAX,
+            elements: LANES,
             ports: 1,
             jobs: Vec::new(),
             racks: false,

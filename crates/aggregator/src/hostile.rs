@@ -5,10 +5,10 @@ use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use strandway_group::aggregation::Scale;
 use strandway_group::aggregation::message::{Join, Welcome};
 use strandway_group::aggregation::switch_connection::{SwitchAccess, SwitchConnection};
 use strandway_group::aggregation::worker::{Operation, Session};
+use strandway_group::aggregation::{Numbers, Scale, Sums};
 use strandway_proto::aggregate::{Fragment, Kind, Marks, number_of};
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_switch::{Esa, ResultPath, System};
@@ -62,7 +62,7 @@ fn serving(system: System, work: impl FnOnce(&[SocketAddrV6]) + Send) -> SwitchS
 }
 
 pub(crate) fn join(worker: u16, workers: u16) -> Join {
-    Join { worker, workers, elements: LANES, window: 16, epoch: 1, token: [3; 16], exponents: false }
+    Join { worker, workers, elements: LANES, window: 16, epoch: 1, token: [3; 16], exponents: false, scatter: false }
 }
 
 pub(crate) fn way(admission: SocketAddrV6, key: &[u8]) -> SwitchAccess<'_> {
@@ -100,7 +100,7 @@ pub(crate) fn honest(admission: SocketAddrV6, stop: &AtomicBool) -> u32 {
         let [a, b]: [Vec<f32>; 2] = buffers;
         let mut operations: Vec<Operation<'_>> = Vec::new();
         for (session, buffer) in sessions.iter_mut().zip([&a, &b]) {
-            operations.push(session.begin(buffer, scale, 1, Vec::new()).expect("small numbers"));
+            operations.push(session.begin(Numbers::Floats(buffer), scale, 1, Vec::new()).expect("small numbers"));
         }
         let until = Instant::now() + Duration::from_secs(120);
         while !operations.iter().all(Operation::is_done) {
@@ -111,7 +111,7 @@ pub(crate) fn honest(admission: SocketAddrV6, stop: &AtomicBool) -> u32 {
         }
         for operation in &operations {
             let mut sums = vec![0.0; 800];
-            assert!(operation.restore(scale, &mut sums));
+            assert!(operation.restore(scale, Sums::Floats(&mut sums)));
             assert!(sums.iter().zip(a.iter().zip(&b)).all(|(sum, (a, b))| *sum == a + b), "round {rounds}");
         }
         sessions.iter_mut().for_each(Session::end);

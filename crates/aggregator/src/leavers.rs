@@ -40,6 +40,7 @@ fn anything(random: &mut Random) -> Vec<u8> {
         epoch: one(&[1, 1, 2, 0, u32::MAX]),
         token: [one(&[3, 3, 4]) as u8; 16],
         exponents: one(&[0, 0, 1]) == 1,
+        scatter: one(&[0, 0, 1]) == 1,
     };
     let workers = one(&[1, 2, 2, 33, 1_024]) as usize;
     let welcome = Welcome {
@@ -54,6 +55,7 @@ fn anything(random: &mut Random) -> Vec<u8> {
         layout: Layout { racks: vec![one(&[0, 0, 1, 255]) as u8; workers], top: one(&[0, 1, 255]) as u8 },
         rtt: one(&[2_000, 0, u32::MAX]),
         ports: vec![9; one(&[1, 1, 16]) as usize],
+        scatter: one(&[0, 0, 1]) == 1,
     };
     let message = match one(&[0, 0, 0, 1, 1, 1, 1, 2, 3, 4]) {
         0 => Message::Join(wish),
@@ -275,6 +277,7 @@ fn a_parameter_server_takes_no_terms_that_no_switch_offers() {
         layout: Layout::flat(2),
         rtt: 2_000,
         ports: vec![9; ports],
+        scatter: false,
     };
     let unsound = [
         (0, 1, 16, 64),
@@ -285,7 +288,8 @@ fn a_parameter_server_takes_no_terms_that_no_switch_offers() {
         (256, 1, 4_097, 64),
         (256, 1, u32::MAX, 64),
         (256, 1, 16, 0),
-        (256, 1, 16, 257),
+        (256, 1, 16, 2_049),
+        (1 << 22, 1, 16, 257),
     ];
     for (slots, ports, window, elements) in unsound {
         assert!(
@@ -293,7 +297,7 @@ fn a_parameter_server_takes_no_terms_that_no_switch_offers() {
             "{slots} slots, {window} fragments, {elements} elements"
         );
     }
-    for (slots, ports, window, elements) in [(1 << 20, 4, 4_096, 256), (2, 1, 1, 1)] {
+    for (slots, ports, window, elements) in [(1 << 20, 4, 4_096, 256), (1 << 19, 1, 4_096, 2_048), (2, 1, 1, 1)] {
         assert!(server.begin(&welcome(slots, ports, window, elements)));
     }
 }

@@ -122,7 +122,9 @@ mod tests {
 
     fn job() -> Arc<Job> {
         let layout = Layout { racks: vec![0, 1, 1], top: 2 };
-        Terms { number: 3, layout, elements: 4, window: 8, slots: 16, ports: 1, rtt: RTT }.job().expect("a job")
+        Terms { number: 3, layout, elements: 4, window: 8, slots: 16, ports: 1, rtt: RTT, scatter: false }
+            .job()
+            .expect("a job")
     }
 
     fn of(kind: Kind, workers: u32, racks: u32, sender: u16, marks: Marks) -> Fragment {

@@ -5,6 +5,7 @@ mod apart;
 mod common;
 mod ends;
 mod exponents;
+mod groups;
 mod racks;
 mod sums;
 #[path = "../../udp/tests/support/mod.rs"]

@@ -17,7 +17,9 @@ impl Schedule {
     pub fn bound(&self, busy: impl Fn(u64) -> Span, transfer: impl Fn(Rank, Rank, u64) -> Span) -> Span {
         let chain = match self.algorithm() {
             Algorithm::RingAllReduce | Algorithm::RingReduceScatter | Algorithm::RingAllGather => {
-                self.ring_chain(&transfer)
+                let chain = u128::from(self.ring_chain(&transfer).0);
+                // If it is shortened, it does some of its steps.
+                Span((chain * u128::from(self.steps()) / u128::from(self.whole_steps())) as u64)
             }
             Algorithm::HalvingDoubling | Algorithm::RecursiveDoubling => self.halving_chain(&transfer),
             Algorithm::LinearAllGather => self.window_chain(self.steps(), &transfer),

@@ -59,13 +59,15 @@ pub enum Algorithm {
     },
 }
 
-/// A validated collective: algorithm, ranks and bytes. It is `Copy` and has 24 bytes, for any number of ranks.
+/// A validated collective: algorithm, ranks and bytes. It is `Copy` and has 32 bytes, for any number of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
     algorithm: Algorithm,
     ranks: u32,
     bytes: u64,
     parts: u32,
+    /// The number of steps that it does, if it is less than the algorithm has.
+    limit: u32,
 }
 
 /// Names one message among those of its sender: the step, and the part of a block.
@@ -225,7 +227,33 @@ impl Schedule {
         if 2 * (ranks as u64 - 1) * parts as u64 > u32::MAX as u64 {
             return Err(ScheduleError::TooLong);
         }
-        Ok(Schedule { algorithm, ranks, bytes, parts })
+        Ok(Schedule { algorithm, ranks, bytes, parts, limit: u32::MAX })
+    }
+
+    /// A shorter operation that stands for the whole one in runs of smaller jobs: the first steps of a ring, or
+    /// transfers to some of the peers of an all-to-all, evenly spread. It has no result.
+    ///
+    /// # Panics
+    /// If [`Schedule::has_equal_steps`] is false, or without a step.
+    pub const fn shortened(self, steps: u32) -> Schedule {
+        assert!(steps > 0 && self.has_equal_steps());
+        Schedule { limit: steps, ..self }
+    }
+
+    /// Do ranks do the same in all steps, apart from the receivers of an all-to-all?
+    pub const fn has_equal_steps(&self) -> bool {
+        matches!(
+            self.algorithm,
+            Algorithm::RingAllReduce
+                | Algorithm::RingReduceScatter
+                | Algorithm::RingAllGather
+                | Algorithm::AllToAll { .. }
+        )
+    }
+
+    /// The distance to the receiver in a step of an all-to-all.
+    const fn distance(&self, step: u32) -> u64 {
+        1 + step as u64 * (self.whole_steps() / self.steps()) as u64
     }
 
     /// The algorithm.
@@ -250,6 +278,12 @@ impl Schedule {
 
     /// Steps of every rank.
     pub const fn steps(&self) -> u32 {
+        let whole = self.whole_steps();
+        if self.limit < whole { self.limit } else { whole }
+    }
+
+    /// Steps of the whole algorithm.
+    pub(crate) const fn whole_steps(&self) -> u32 {
         match self.algorithm {
             Algorithm::RingAllReduce => 2 * (self.ranks - 1),
             Algorithm::HalvingDoubling => 2 * self.ranks.ilog2(),
@@ -277,7 +311,11 @@ impl Schedule {
             Algorithm::RingAllReduce | Algorithm::HalvingDoubling => 2,
             _ => 1,
         };
-        self.bytes.saturating_mul(times * (self.ranks as u64 - 1))
+        let whole = self.bytes.saturating_mul(times * (self.ranks as u64 - 1));
+        match (self.steps(), self.whole_steps()) {
+            (some, all) if some < all => (whole as u128 * some as u128 / all as u128) as u64,
+            _ => whole,
+        }
     }
 
     /// How many different ranks every rank sends to.
@@ -285,7 +323,7 @@ impl Schedule {
         match self.algorithm {
             Algorithm::RingAllReduce | Algorithm::RingReduceScatter | Algorithm::RingAllGather => 1,
             Algorithm::HalvingDoubling | Algorithm::RecursiveDoubling => self.ranks.ilog2(),
-            Algorithm::AllToAll { .. } | Algorithm::LinearAllGather => self.ranks - 1,
+            Algorithm::AllToAll { .. } | Algorithm::LinearAllGather => self.steps(),
         }
     }
 
@@ -398,7 +436,7 @@ impl Schedule {
     fn reduces(&self, step: u32) -> bool {
         match self.algorithm {
             Algorithm::RingReduceScatter => true,
-            Algorithm::RingAllReduce | Algorithm::HalvingDoubling => step < self.steps() / 2,
+            Algorithm::RingAllReduce | Algorithm::HalvingDoubling => step < self.whole_steps() / 2,
             Algorithm::RingAllGather
             | Algorithm::RecursiveDoubling
             | Algorithm::LinearAllGather
@@ -433,7 +471,7 @@ impl Schedule {
             }
             Algorithm::LinearAllGather => (Rank(wrap(u64::from(r) + 1 + u64::from(step), n)), one(r)),
             Algorithm::AllToAll { .. } => {
-                let to = wrap(u64::from(r) + 1 + u64::from(step), n);
+                let to = wrap(u64::from(r) + self.distance(step), n);
                 (Rank(to), one(to))
             }
         }
@@ -451,9 +489,8 @@ impl Schedule {
         let (n, r) = (self.ranks, u64::from(rank.0));
         match self.algorithm {
             Algorithm::HalvingDoubling | Algorithm::RecursiveDoubling => self.leg(rank, step).0,
-            Algorithm::AllToAll { .. } | Algorithm::LinearAllGather => {
-                Rank(wrap(r + u64::from(n) - 1 - u64::from(step), n))
-            }
+            Algorithm::AllToAll { .. } => Rank(wrap(r + u64::from(n) - self.distance(step), n)),
+            Algorithm::LinearAllGather => Rank(wrap(r + u64::from(n) - 1 - u64::from(step), n)),
             _ => Rank(wrap(r + u64::from(n) - 1, n)),
         }
     }

@@ -9,8 +9,9 @@
 //! ```
 //!
 //! Arguments: operations, sizes in bytes (as in nccl-tests: of the tensor, of the whole output of all_gather, of the
-//! whole input of reduce_scatter and all_to_all), and seconds for each row. Numbers are f32, reductions are sums. Each
-//! row has three batches; a batch counts as slow as its slowest rank. Rank 0 writes the rows as JSON into the file
+//! whole input of reduce_scatter and all_to_all), and seconds for each row. `gather_and_scatter` is an all_gather and a
+//! reduce_scatter of that size at the same time, in two groups. Numbers are f32, reductions are sums. Each row has three
+//! batches; a batch counts as slow as its slowest rank. Rank 0 writes the rows as JSON into the file
 //! `BENCH_RESULT`, or prints them.
 
 use std::env;
@@ -19,6 +20,8 @@ use std::fmt::Write;
 use std::time::Instant;
 use strandway_group::process::{Failure, Group, GroupOptions, Launch, Reduction};
 
+/// The name of an all-gather and a reduce-scatter at the same time.
+const BOTH: &str = "gather_and_scatter";
 /// Batches of a row; the median counts.
 const BATCHES: usize = 3;
 
@@ -26,22 +29,32 @@ const BATCHES: usize = 3;
 struct Buffers {
     input: Vec<f32>,
     output: Vec<f32>,
+    /// Those of the operation beside it.
+    beside: Option<Box<Buffers>>,
 }
 
 impl Buffers {
     /// For a whole of `size` bytes, filled with `value`.
     fn new(name: &str, size: usize, ranks: usize, value: f32) -> Buffers {
         let part = (size / 4 / ranks).max(1);
+        let beside = (name == BOTH).then(|| Box::new(Buffers::new("reduce_scatter", size, ranks, value)));
         let (input, output) = match name {
-            "all_gather" => (part, part * ranks),
+            "all_gather" | BOTH => (part, part * ranks),
             "reduce_scatter" => (part * ranks, part),
             "all_to_all" => (part * ranks, part * ranks),
             _ => (part * ranks, 0),
         };
-        Buffers { input: vec![value; input], output: vec![-1.0; output] }
+        Buffers { input: vec![value; input], output: vec![-1.0; output], beside }
     }
 
-    fn run(&mut self, name: &str, group: &Group) -> Result<(), Failure> {
+    fn run(&mut self, name: &str, (group, twin): (&Group, &Group)) -> Result<(), Failure> {
+        if let Some(beside) = &mut self.beside {
+            return std::thread::scope(|scope| {
+                let scatter = scope.spawn(|| beside.run("reduce_scatter", (twin, twin)));
+                let gathered = group.all_gather(&self.input, &mut self.output);
+                scatter.join().expect("no panic").and(gathered)
+            });
+        }
         match name {
             "all_reduce" => group.all_reduce(&mut self.input, Reduction::Sum),
             "broadcast" => group.broadcast(&mut self.input, 0),
@@ -54,6 +67,9 @@ impl Buffers {
     /// Did rank `r` contribute `r + 1`, and is the result right?
     fn is_right(&self, name: &str, ranks: usize) -> bool {
         let total = (ranks * (ranks + 1) / 2) as f32;
+        if self.beside.as_ref().is_some_and(|beside| !beside.is_right("reduce_scatter", ranks)) {
+            return false;
+        }
         match name {
             "all_reduce" => self.input.iter().all(|number| *number == total),
             "reduce_scatter" => self.output.iter().all(|number| *number == total),
@@ -67,11 +83,12 @@ impl Buffers {
 }
 
 /// The largest of the times of all ranks, for one operation of a batch.
-fn batch(buffers: &mut Buffers, name: &str, group: &Group, count: usize) -> Result<f64, Failure> {
+fn batch(buffers: &mut Buffers, name: &str, groups: (&Group, &Group), count: usize) -> Result<f64, Failure> {
+    let group = groups.0;
     group.barrier()?;
     let began = Instant::now();
     for _ in 0..count {
-        buffers.run(name, group)?;
+        buffers.run(name, groups)?;
     }
     let mut time = [began.elapsed().as_secs_f64() / count as f64];
     group.all_reduce(&mut time, Reduction::Max)?;
@@ -89,32 +106,36 @@ fn main() -> Result<(), Box<dyn Error>> {
     let sizes: Vec<usize> = sizes.split(',').map(str::parse).collect::<Result<_, _>>()?;
     let launch = Launch::from_env()?;
     let group = launch.form(GroupOptions::default())?;
+    let twin = group.twin(0);
+    let groups = (&group, &twin);
     let ranks = launch.ranks as usize;
     let mut rows = Vec::new();
     for name in operations.split(',') {
-        if !["all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"].contains(&name) {
+        if !["all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", BOTH].contains(&name) {
             return Err(format!(
-                "{name}: no operation; take all_reduce, broadcast, all_gather, reduce_scatter, all_to_all"
+                "{name}: no operation; take all_reduce, broadcast, all_gather, reduce_scatter, all_to_all, {BOTH}"
             )
             .into());
         }
         for &size in &sizes {
             let mut first = Buffers::new(name, size, ranks, (launch.rank + 1) as f32);
-            first.run(name, &group)?;
+            first.run(name, groups)?;
             if !first.is_right(name, ranks) {
                 return Err(format!("rank {}: wrong result of {name} at {size} bytes", launch.rank).into());
             }
             let mut buffers = Buffers::new(name, size, ranks, 0.0);
-            batch(&mut buffers, name, &group, 2)?;
-            let one = batch(&mut buffers, name, &group, 3)?;
+            batch(&mut buffers, name, groups, 2)?;
+            let one = batch(&mut buffers, name, groups, 3)?;
             let count = (seconds / BATCHES as f64 / one).clamp(3.0, 20_000.0) as usize;
-            let times = (0..BATCHES).map(|_| batch(&mut buffers, name, &group, count)).collect::<Result<Vec<f64>, _>>();
+            let times = (0..BATCHES).map(|_| batch(&mut buffers, name, groups, count)).collect::<Result<Vec<f64>, _>>();
             let mut times = times?;
             times.sort_by(f64::total_cmp);
             let other = (ranks - 1) as f64 / ranks as f64;
             let factor = match name {
                 "all_reduce" => 2.0 * other,
                 "broadcast" => 1.0,
+                // Bytes of both operations.
+                BOTH => 2.0 * other,
                 _ => other,
             };
             let us = |at: usize| times[at] * 1e6;

@@ -5,6 +5,7 @@
 //! messages. The switch itself is a process of the crate `strandway-aggregator`. It shares [`message`] and [`terms`]
 //! with the workers.
 
+mod cut;
 mod elements;
 pub mod message;
 mod reduce;
@@ -12,5 +13,6 @@ pub mod switch_connection;
 pub mod terms;
 pub mod worker;
 
+pub use cut::{Numbers, Sums};
 pub use elements::{Scale, read_elements};
 pub use reduce::{By, InNetwork, NetworkOptions, Reduced, Why};

@@ -5,13 +5,14 @@ use crate::error::GroupError;
 use crate::team::Team;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use strandway_collective::multicast::{
     Chains, Counts, Cutoff, Multicast, MulticastMessage, MulticastRank, Outcome, Ranks, Recovery, StartBarriers,
 };
 use strandway_proto::application::{Action, Application, Event, Stage};
-use strandway_proto::cast::{Layout, Parity};
-use strandway_proto::units::Time;
+use strandway_proto::cast::{Cast, Layout, Parity};
+use strandway_proto::units::{Rate, Time};
 use strandway_proto::{ControlMessage, HostId};
 use strandway_udp::{Completion, Incoming, Region};
 
@@ -172,7 +173,7 @@ impl Team {
         loop {
             while let Some(action) = rank.poll_action(self.now()) {
                 match action {
-                    Action::Cast(cast) => self.node.cast(self.group, cast)?,
+                    Action::Cast(cast) => self.node.cast(self.group, self.leave_room(op, cast))?,
                     Action::Control { channel, control } => {
                         // Channels come in pairs; the second one is for answers.
                         self.node.send_control_to_member(
@@ -226,6 +227,16 @@ impl Team {
                 }
                 self.handle_completion(op, &mut rank, completion)?;
             }
+        }
+    }
+
+    /// The pace of a cast beside a reduce-scatter by a switch, whose results reach each port in a P-th of the time of
+    /// both: an all-gather leaves them that room.
+    fn leave_room(&self, op: &Multicast, cast: Cast) -> Cast {
+        let ranks = f64::from(self.ranks());
+        match op.root.is_none() && cast.rate != Cast::UNPACED && self.beside.load(Ordering::Relaxed) > 0 {
+            true => Cast { rate: Rate(cast.rate.scaled((ranks - 1.0) / ranks).0.max(1)), ..cast },
+            false => cast,
         }
     }
 

@@ -29,6 +29,7 @@
 //! ```
 
 mod commands;
+mod delegate;
 mod element;
 mod engine;
 mod failure;
@@ -62,10 +63,11 @@ pub use strandway_collective::plan::{Algorithms, BufferRange, CollectiveCall, Di
 pub use tune::{Candidate, tune};
 pub use work::Work;
 
+use crate::aggregation::NetworkOptions;
 use crate::error::GroupError;
 use commands::Command;
 pub use commands::Waiting;
-use engine::{Engine, Lost};
+use engine::{Delegates, Engine, Lost};
 use local::{Carrier, Local};
 use progress_engine::ProgressEngine;
 use record::{LocalName, Record, Terms, Wire};
@@ -77,7 +79,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use strandway_collective::plan::PlanMaker;
+use strandway_collective::plan::{PlanAlgorithm, PlanMaker};
 use strandway_proto::{Rate, Span};
 use strandway_udp::address::kept;
 use strandway_udp::{Config, Error, Node, Protection, random_secret};
@@ -129,6 +131,11 @@ pub struct ProcessOptions {
     /// How long the end of a process waits until its last messages have arrived, as long as their receivers may live.
     /// Default 30 s.
     pub linger: Duration,
+    /// The number of the multicast team, for switches that copy only for teams that they know. Default: none; then each
+    /// group has a number of its own.
+    pub team: Option<u16>,
+    /// The switch that adds, at this rank. Default: none.
+    pub switch: Option<NetworkOptions>,
 }
 
 /// Least [`ProcessOptions::credit`]: ours, room for a few short messages.
@@ -152,6 +159,8 @@ impl ProcessOptions {
             patience: Duration::from_secs(300),
             credit: 4 << 20,
             linger: Duration::from_secs(30),
+            team: None,
+            switch: None,
         }
     }
 
@@ -299,7 +308,9 @@ impl Process {
         let plans = PlanMaker::new(wire.tuning.algorithms.clone(), wire.tuning.lengths);
         let limits = (wire.tuning.clone(), wire.credit as usize);
         let place = name.map(|name| name.place);
-        let engine = Engine::new(Carrier::new(node, local), (id, place), ours, limits, Arc::clone(&lost));
+        let delegates = Delegates::new(options, &config, wire.secret);
+        let carrier = Carrier::new(node, local);
+        let engine = Engine::new(carrier, (id, place), ours, limits, delegates, Arc::clone(&lost));
         let progress_engine = Arc::new(ProgressEngine::new(engine, waker));
         let driven = Arc::clone(&progress_engine);
         let thread = std::thread::Builder::new().name("strandway-wire".into()).spawn(move || driven.run());
@@ -336,9 +347,13 @@ impl Process {
         self.0.recorder.as_ref()
     }
 
-    /// The name of the algorithm by which a call runs.
-    fn algorithm(&self, call: &CollectiveCall, ranks: u32) -> &'static str {
-        self.0.plans.algorithm(call, ranks).name()
+    /// The name of the algorithm by which a call on such numbers runs.
+    fn algorithm(&self, call: &CollectiveCall, ranks: u32, numbers: (Element, Reduction)) -> &'static str {
+        match self.0.plans.algorithm(call, ranks) {
+            chosen if chosen.is_of_team() && delegate::Kind::of(chosen, numbers).is_none() => PlanAlgorithm::Direct,
+            chosen => chosen,
+        }
+        .name()
     }
 
     /// Its own address on each plane, as it was asked for.

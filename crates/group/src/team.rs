@@ -6,6 +6,8 @@ use crate::error::GroupError;
 use crate::trial::{PROBE, Trial};
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 use strandway_collective::multicast::{CHAINS, MulticastMessage, PACE};
 use strandway_proto::PathId;
@@ -134,6 +136,8 @@ pub struct Team {
     pub(crate) others: VecDeque<Completion>,
     /// Does the root of a broadcast repair only chunks that no receiver has?
     pub(crate) spare_root: bool,
+    /// The number of sums by a switch that this host's port carries at the same time: all-gathers leave them room.
+    pub(crate) beside: Arc<AtomicUsize>,
     /// A rank that died in an operation: no more operations are possible.
     pub(crate) dead: Option<u32>,
 }
@@ -282,6 +286,7 @@ impl Team {
             ballots: Ballots::new(membership.members.len()),
             others: VecDeque::new(),
             spare_root: false,
+            beside: Arc::default(),
             dead: None,
         })
     }

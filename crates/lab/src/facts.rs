@@ -176,6 +176,7 @@ pub(crate) fn report_beside(
         collectives: collectives::collectives(experiment, measured, &lives),
         why: why::why(experiment, measured),
         expect: Vec::new(),
+        approximate: None,
         faults: experiment.faults.iter().map(|note| fault(note, measured)).collect(),
         fault_costs: Vec::new(),
         notes: experiment.notes.iter().cloned().chain(collectives::deaths(experiment, measured)).collect(),
@@ -270,6 +271,11 @@ fn parameters(experiment: &Experiment) -> Vec<ParameterFacts> {
     facts
 }
 
+/// The bounds of a report that has no flows.
+pub(crate) fn expected(experiment: &Experiment, report: &Report) -> Vec<Expectation> {
+    expectations(experiment, report, &[])
+}
+
 fn expectations(experiment: &Experiment, report: &Report, lives: &[Life]) -> Vec<Expectation> {
     if experiment.expect.is_empty() {
         return Vec::new();
@@ -283,8 +289,9 @@ fn expectations(experiment: &Experiment, report: &Report, lives: &[Life]) -> Vec
                 // If several flows have this name, the slowest one counts, and all must have finished.
                 Some((name, field)) => experiment.message_named(name).and_then(|which| {
                     let times = which.into_iter().map(|i| {
-                        let end = if field == "received_us" { lives[i].received } else { lives[i].finished };
-                        Some((end? - lives[i].started?).as_us())
+                        let life = lives.get(i)?;
+                        let end = if field == "received_us" { life.received } else { life.finished };
+                        Some((end? - life.started?).as_us())
                     });
                     times.collect::<Option<Vec<f64>>>()?.into_iter().max_by(f64::total_cmp)
                 }),

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod approximate;
 mod check;
 mod estimate;
 mod fabric_values;
@@ -12,6 +13,7 @@ pub mod search;
 mod sweep;
 pub mod trace;
 
+pub use approximate::Approximation;
 pub use check::check;
 pub use estimate::Estimate;
 pub use fabric_values::fabric_values;

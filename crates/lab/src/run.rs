@@ -1,5 +1,6 @@
 //! Runs an experiment.
 
+use crate::approximate::Approximation;
 use crate::check;
 use crate::facts;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -145,6 +146,11 @@ fn row<W>(
     series: bool,
     watch: &impl Fn(usize, &Experiment, Arc<Control>) -> W,
 ) -> Result<Row, Problems> {
+    if variant.scenario.approximate().is_some() {
+        let approximation = Approximation::of(&variant.scenario)?;
+        let (_, outcome) = approximation.run(None, |experiment, control| watch(i, experiment, control))?;
+        return Ok(Row { label: variant.label.clone(), set: variant.set.clone(), report: outcome.report });
+    }
     let mut experiment = check(&variant.scenario)?;
     if series {
         experiment.with_series();

@@ -361,11 +361,16 @@ fn a_table_of_algorithms_decides_as_it_does_for_process_groups() {
         assert_eq!(facts.algorithm, algorithm, "{kind} of {size}");
         assert!(facts.time_us.is_some_and(|time| time >= facts.bound_us));
     }
-    std::fs::write(&table, "part=7\n").expect("written");
-    let mut scenario = parse(IDEAL).expect("TOML");
-    sets("all-reduce", "1 MiB").iter().for_each(|set| scenario.set(set).expect("a key"));
-    let error = strandway_lab::check(&scenario).expect_err("a wrong table").to_string();
-    assert!(error.contains("tuning") && error.contains("line 1: part is") && error.contains("perf tune"), "{error}");
+    for (text, said, remedy) in [
+        ("part=7\n", "line 1: part is", "perf tune"),
+        ("algorithm=all_reduce=ring,all_gather=multicast\n", "the algorithm multicast", "remove these rules"),
+    ] {
+        std::fs::write(&table, text).expect("written");
+        let mut scenario = parse(IDEAL).expect("TOML");
+        sets("all-reduce", "1 MiB").iter().for_each(|set| scenario.set(set).expect("a key"));
+        let error = strandway_lab::check(&scenario).expect_err("a wrong table").to_string();
+        assert!(error.contains("tuning") && error.contains(said) && error.contains(remedy), "{error}");
+    }
 }
 
 /// The same plans in a job, between servers with several GPUs and between ranks that are hosts.

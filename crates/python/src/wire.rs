@@ -30,6 +30,7 @@ fn failed(py: Python<'_>, failure: &Failure) -> PyErr {
         Failure::TimedOut { .. } => ("timeout", None),
         Failure::Aborted => ("aborted", None),
         Failure::Mismatch(_) => ("mismatch", None),
+        Failure::Team(_) => ("team", None),
         Failure::Node(_) => ("node", None),
         Failure::Undelivered(_) => ("undelivered", None),
     };

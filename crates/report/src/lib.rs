@@ -2,6 +2,7 @@
 
 mod aggregation;
 pub mod answers;
+pub mod approximate;
 mod choice;
 mod cost;
 pub mod csv;
@@ -29,6 +30,7 @@ mod values;
 mod why;
 
 pub use aggregation::{AggregationFacts, OccupancyFacts, SwitchFacts};
+pub use approximate::{ApproximateFacts, ApproximateFigure};
 pub use choice::{ChoiceFacts, ChoiceOption, PlanFacts};
 pub use cost::{CostFacts, TableFacts};
 pub use evs::{EvEventFacts, EvFacts};

@@ -24,21 +24,9 @@ pub fn report(report: &Report) -> String {
     for note in &report.notes {
         out.push_str(&format!("Note: {}.\n\n", escape(note)));
     }
-    out.push_str("| | min | mean | p50 | p99 | p99.9 | max |\n|---|--:|--:|--:|--:|--:|--:|\n");
-    let mut line = |name: &str, s: &Spread, show: &dyn Fn(f64) -> String| {
-        let cells = [s.min, s.mean, s.p50, s.p99, s.p999, s.max].map(|v| v.map_or("–".into(), show)).join(" | ");
-        out.push_str(&format!("| {name} | {cells} |\n"));
-    };
-    line("completion time", &report.fct_us, &|v| us(Some(v)));
-    line("slowdown", &report.slowdown, &|v| format!("{v:.2}"));
-    line("goodput of a flow", &report.goodput_gbps.per_flow, &gbps);
-    for class in report.classes.iter().filter(|_| report.classes.len() > 1) {
-        line(&escape(&class.name), &class.fct_us, &|v| us(Some(v)));
-    }
-    let (f, p) = (&report.flows, &report.packets);
-    out.push_str(&format!("\n{} of {} flows finished (run: {}).\n", count(f.finished), count(f.total), report.end));
-    if !f.unfinished.is_empty() {
-        out.push_str(&format!("Unfinished: {}.\n", escape(&f.unfinished.join(", "))));
+    let whole = report.approximate.is_none();
+    if whole {
+        out.push_str(&flows(report));
     }
     if !report.collectives.is_empty() {
         out.push_str(&collectives(collective_rows(report)));
@@ -57,6 +45,50 @@ pub fn report(report: &Report) -> String {
         }
         job::below_lines(&shown).iter().for_each(|line| out.push_str(&format!("\n- {line}\n")));
     }
+    if whole {
+        out.push_str(&fabric(report));
+    }
+    if !report.expect.is_empty() {
+        out.push_str("\n| expected | bound | value | |\n|---|--:|--:|---|\n");
+        for e in &report.expect {
+            let value = e.value.map_or("none".to_string(), |v| format!("{v:.3}"));
+            out.push_str(&format!(
+                "| `{}` | {} | {value} | {} |\n",
+                e.key,
+                escape(&e.bound),
+                if e.met { "met" } else { "**missed**" }
+            ));
+        }
+    }
+    out.push_str(&origin(report));
+    out
+}
+
+/// Times and rates of all flows.
+fn flows(report: &Report) -> String {
+    let mut out = String::new();
+    out.push_str("| | min | mean | p50 | p99 | p99.9 | max |\n|---|--:|--:|--:|--:|--:|--:|\n");
+    let mut line = |name: &str, s: &Spread, show: &dyn Fn(f64) -> String| {
+        let cells = [s.min, s.mean, s.p50, s.p99, s.p999, s.max].map(|v| v.map_or("–".into(), show)).join(" | ");
+        out.push_str(&format!("| {name} | {cells} |\n"));
+    };
+    line("completion time", &report.fct_us, &|v| us(Some(v)));
+    line("slowdown", &report.slowdown, &|v| format!("{v:.2}"));
+    line("goodput of a flow", &report.goodput_gbps.per_flow, &gbps);
+    for class in report.classes.iter().filter(|_| report.classes.len() > 1) {
+        line(&escape(&class.name), &class.fct_us, &|v| us(Some(v)));
+    }
+    let f = &report.flows;
+    out.push_str(&format!("\n{} of {} flows finished (run: {}).\n", count(f.finished), count(f.total), report.end));
+    if !f.unfinished.is_empty() {
+        out.push_str(&format!("Unfinished: {}.\n", escape(&f.unfinished.join(", "))));
+    }
+    out
+}
+
+/// Packets and links.
+fn fabric(report: &Report) -> String {
+    let (p, mut out) = (&report.packets, String::new());
     out.push_str(
         "\n| packets sent | delivered | sent again | marked | trimmed | dropped | lost | duplicates | discarded | timeouts | pauses |\n",
     );
@@ -80,19 +112,6 @@ pub fn report(report: &Report) -> String {
         let (mean, most) = (percent(g.utilisation), percent(g.utilisation_max));
         out.push_str(&format!("| {} | {} | {mean} | {most} | {} |\n", g.name, g.links, bytes(g.queue_max_bytes)));
     }
-    if !report.expect.is_empty() {
-        out.push_str("\n| expected | bound | value | |\n|---|--:|--:|---|\n");
-        for e in &report.expect {
-            let value = e.value.map_or("none".to_string(), |v| format!("{v:.3}"));
-            out.push_str(&format!(
-                "| `{}` | {} | {value} | {} |\n",
-                e.key,
-                escape(&e.bound),
-                if e.met { "met" } else { "**missed**" }
-            ));
-        }
-    }
-    out.push_str(&origin(report));
     out
 }
 

@@ -3,6 +3,7 @@
 //! Scripts depend on its JSON form: fields are added, never renamed.
 
 use crate::aggregation::SwitchFacts;
+use crate::approximate::ApproximateFacts;
 use crate::choice::ChoiceFacts;
 use crate::cost::{CostFacts, TableFacts};
 use crate::evs::EvFacts;
@@ -108,6 +109,10 @@ pub struct Report {
     /// The cost of the faults, with `run.healthy`: of each job, else of each collective, else of the slowest flow.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fault_costs: Vec<FaultCost>,
+    /// How the figures were found, if smaller runs stand for the whole one. Then there are only jobs, and no flows, links
+    /// and packets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approximate: Option<ApproximateFacts>,
     /// Remarks that a reader needs besides the numbers.
     pub notes: Vec<String>,
     /// The file of the scenario, and its text after all changes.

@@ -45,7 +45,10 @@ pub fn report_in(report: &Report, width: Option<usize>) -> String {
         line(format!("note: {note}"));
     }
     line(String::new());
-    line(flows_table(report, width));
+    let whole = report.approximate.is_none();
+    if whole {
+        line(flows_table(report, width));
+    }
     if !report.collectives.is_empty() {
         line(collectives_table(collective_rows(report), width));
     }
@@ -55,8 +58,10 @@ pub fn report_in(report: &Report, width: Option<usize>) -> String {
     if let Some(facts) = &report.switch {
         line(aggregation::table(facts, width));
     }
-    line(packets_table(report));
-    line(links_table(report, width));
+    if whole {
+        line(packets_table(report));
+        line(links_table(report, width));
+    }
     if !report.long_links.is_empty() {
         line(long_links::table(&report.long_links, report.is_simulated(), width));
     }

@@ -6,6 +6,7 @@ use crate::keys::SECTIONS;
 use crate::maker::{Context, ROWS_MAX, Traffic};
 use crate::plans::Message;
 use crate::reader::{Sink, show};
+use crate::reduction::Reduction;
 use crate::run::Sample;
 use crate::scenario::Scenario;
 use crate::{cost, expect, fabric, faults, fsdp, profile, run, servers, sweep, switch, workload};
@@ -85,6 +86,9 @@ fn build(scenario: &Scenario, sink: &Sink, values: impl FnOnce(&Experiment) -> B
     }
     let profile = Arc::new(profile);
     let servers = servers::read(sink, scenario, &fabric);
+    if !can_reduce(sink, scenario, &workloads, &fabric, &servers) {
+        return None;
+    }
     notes.extend(servers.assumed.iter().cloned());
     let context = Context {
         sink,
@@ -95,6 +99,7 @@ fn build(scenario: &Scenario, sink: &Sink, values: impl FnOnce(&Experiment) -> B
         switch: &switch,
         rows: run.rows,
         pauses: ports.pfc.is_some(),
+        reduction: scenario.reduction,
         profile: &profile,
     };
     let traffic = generate(&context, &workloads);
@@ -111,14 +116,16 @@ fn build(scenario: &Scenario, sink: &Sink, values: impl FnOnce(&Experiment) -> B
     let chain = chain.max(fsdp::longest(&traffic.jobs, &traffic.scripted));
     let patience = time_allowance(&topology, &PortSettings { data_queue: derived.queue, ..ports }, &traffic.profiles);
     let time_limit = match run.time_limit {
-        Some(limit) => Time(limit.0),
+        Some(limit) => Time(scenario.reduction.span(limit).0),
         None => Time(last.0.saturating_add((busy * 50).0.max(chain.saturating_mul(10)).max(patience.0))),
     };
     if last >= time_limit && whole {
         let what = format!("ends before the last flow starts, at {last}");
         sink.add("run.time_limit", format!("\"{time_limit}\""), what, "write a later end, or leave it out");
     }
-    let mut faults = faults::read(sink, root, &topology, run.seed, time_limit);
+    let whole_limit = Time(time_limit.0.saturating_mul(scenario.reduction.divisor));
+    let mut faults = faults::read(sink, root, &topology, run.seed, whole_limit);
+    faults.divide(scenario.reduction);
     let own_faults = faults.plans.len();
     // If a link has several losses, the first one counts: losses in [[faults]] come before the permanent loss of links.
     faults.plans.extend(fabric.losses.plans.clone());
@@ -219,6 +226,56 @@ fn build(scenario: &Scenario, sink: &Sink, values: impl FnOnce(&Experiment) -> B
         expect::check(sink, &experiment.expect, &values(&experiment), named);
     }
     Some(experiment)
+}
+
+/// Complains, and returns false, if a smaller run cannot stand for the whole one.
+fn can_reduce(
+    sink: &Sink,
+    scenario: &Scenario,
+    workloads: &[workload::Workload],
+    fabric: &fabric::Fabric,
+    servers: &servers::Servers,
+) -> bool {
+    let reduction = scenario.reduction;
+    if reduction == Reduction::NONE {
+        return true;
+    }
+    let refuse = |what: &str| {
+        sink.add("run.approximate", "true", what, "leave it out");
+        false
+    };
+    let job = |workload: &workload::Workload| match &workload.kind {
+        workload::Kind::Job(job) => Some(job.can_shrink()),
+        _ => None,
+    };
+    if !workloads.iter().all(|workload| job(workload) == Some(true)) {
+        return refuse(
+            "works for jobs with a model and without algorithms of process groups, and for nothing beside them",
+        );
+    }
+    if reduction.hosts() == 1 {
+        return true;
+    }
+    let whole = |workload: &workload::Workload| match &workload.kind {
+        workload::Kind::Job(job) => job.fills_servers(servers.gpus * reduction.rails),
+        _ => false,
+    };
+    let fewer = |workload: &workload::Workload| match &workload.kind {
+        workload::Kind::Job(job) => job.has_equal_replicas(reduction.replicas, servers.per_block),
+        _ => false,
+    };
+    if !servers.has_rails() || !matches!(fabric.kind, "leaf-spine" | "multi-plane") {
+        return refuse("needs rails with leaves of their own: servers.wiring, and two tiers of switches");
+    } else if !workloads.iter().all(whole) {
+        return refuse("needs tensor-parallel groups that are whole servers");
+    } else if !faults::are_alike_on_rails(&scenario.table) {
+        return refuse("needs faults of planes or spines, which all rails have");
+    } else if reduction.replicas > 1 && !(workloads.len() == 1 && workloads.iter().all(fewer)) {
+        return refuse(
+            "needs one job whose replicas are equal, collectives around rings, and stages that fill whole leaves",
+        );
+    }
+    true
 }
 
 /// Remarks that a reader of results needs beyond the scenario's text.

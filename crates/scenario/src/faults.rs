@@ -3,6 +3,7 @@
 use super::targets::{TARGETS, target};
 use crate::keys;
 use crate::reader::{Section, Sink, show};
+use crate::reduction::Reduction;
 use strandway_fabric::Topology;
 use strandway_fabric::fault::{FaultKind, FaultPlan};
 use strandway_fabric::loss::Burst;
@@ -35,6 +36,35 @@ pub struct FaultNote {
 pub(crate) struct Faults {
     pub(crate) plans: Vec<FaultPlan>,
     pub(crate) notes: Vec<FaultNote>,
+}
+
+impl Faults {
+    /// Divides the times of all faults, in a run of smaller jobs.
+    pub(crate) fn divide(&mut self, reduction: Reduction) {
+        let divided = |time: Time| if time == Time::NEVER { time } else { Time(time.0 / reduction.divisor) };
+        for plan in &mut self.plans {
+            (plan.from, plan.until) = (divided(plan.from), divided(plan.until));
+            if let FaultKind::Down { visible: Some(delay) } = &mut plan.kind {
+                *delay = reduction.span(*delay);
+            }
+        }
+        for note in &mut self.notes {
+            (note.from, note.until) = (divided(note.from), divided(note.until));
+        }
+    }
+}
+
+/// Do all faults of a scenario strike planes or spines, and so all rails alike?
+pub(crate) fn are_alike_on_rails(root: &Table) -> bool {
+    let alike = |fault: &Value| {
+        let spine = fault.get("switch").and_then(Value::as_str).is_some_and(|name| name.starts_with("spine"));
+        fault.get("plane").is_some() || spine
+    };
+    match root.get("faults") {
+        None => true,
+        Some(Value::Array(faults)) => faults.iter().all(alike),
+        Some(fault) => alike(fault),
+    }
 }
 
 /// Reads all faults of a scenario.

@@ -370,6 +370,27 @@ impl JobKeys {
         self.cp * self.dp
     }
 
+    /// Can a run with less bytes and computation stand for the whole one?
+    pub(crate) fn can_shrink(&self) -> bool {
+        self.trace.is_none() && !matches!(self.algorithm, Wish::Planned(_))
+    }
+
+    /// Do some replicas stand for all, if there are `fewer` times less of them? Those of a stage that are left must fill
+    /// whole blocks of servers.
+    pub(crate) fn has_equal_replicas(&self, fewer: u32, block: u32) -> bool {
+        let (left, even) = (self.copies() / fewer, self.copies().is_multiple_of(fewer));
+        let alike = self.stragglers == 0.0 && self.noise == 0.0 && self.imbalance == 1.0;
+        let plain = self.algorithm == Wish::Ring && self.tuner.is_none() && self.placement == Placement::Packed;
+        let sharing = self.zero != 3 && self.imported.is_none();
+        let groups = left.is_multiple_of(self.ep) && left.is_multiple_of(self.cp) && left / self.ep >= 2;
+        even && alike && plain && sharing && groups && left >= 2 * block && left.is_multiple_of(block)
+    }
+
+    /// Is each tensor-parallel group a whole server with this number of GPUs?
+    pub(crate) fn fills_servers(&self, gpus: u32) -> bool {
+        self.tp == gpus
+    }
+
     fn ranks(&self) -> u32 {
         self.tp * self.copies() * self.pp
     }

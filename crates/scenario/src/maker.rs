@@ -4,6 +4,7 @@ use super::plans::{CollectivePlan, Execution, JobPlan, Message};
 use super::servers::Servers;
 use super::switch::settings::{Spec, Switch};
 use crate::reader::Sink;
+use crate::reduction::Reduction;
 use std::ops::Range;
 use std::sync::Arc;
 use strandway_collective::{Group, Multicast, Pipe, RecipeCollective, ScriptedJob};
@@ -105,6 +106,8 @@ pub(crate) struct Context<'a> {
     pub(crate) rows: bool,
     /// True: switches pause instead of dropping packets (PFC).
     pub(crate) pauses: bool,
+    /// By how much the jobs are smaller than written.
+    pub(crate) reduction: Reduction,
     /// The profile of connections without their own profile.
     pub(crate) profile: &'a Arc<Profile>,
 }

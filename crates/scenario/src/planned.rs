@@ -31,6 +31,12 @@ pub(crate) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Planned
         }
     };
     match Tuning::parse(&text) {
+        Ok(Tuning { algorithms, .. }) if auto && algorithms.of_team().is_some() => {
+            let name = algorithms.of_team().expect("just found").name();
+            let remedy = "remove these rules, or write a [[job]] with `multicast` or `in-network` for such collectives";
+            section.wrong("tuning", format!("has the algorithm {name}, which has no messages to plan: {file}"), remedy);
+            None
+        }
         // Without `auto` only the lengths of the direct algorithms count.
         Ok(tuning) if auto => Some(Planned(Arc::new(tuning))),
         Ok(tuning) => Some(Planned(Arc::new(Tuning { lengths: tuning.lengths, ..Tuning::default() }))),

@@ -122,6 +122,8 @@ pub struct WholePlan {
     pub algorithm: String,
     /// Number of ranks.
     pub ranks: u32,
+    /// The number of ranks for which each of them stands.
+    pub each: u32,
     /// Bytes as nccl-tests counts them.
     pub bytes: u64,
     /// Lower bound of its time.

@@ -1,6 +1,7 @@
 //! `[run]`: seed, threads, time limit, sampling and capture.
 
 use crate::reader::{Section, Sink};
+use crate::reduction::divisors;
 use strandway_fabric::Topology;
 use strandway_fabric::plan::CapturePlan;
 use strandway_proto::units::Span;
@@ -67,6 +68,17 @@ pub(crate) fn read(sink: &Sink, root: &Table) -> Run {
     let rows = section.flag("rows").unwrap_or(false);
     let alone = section.flag("alone").unwrap_or(false);
     let healthy = section.flag("healthy").unwrap_or(false);
+    // `Scenario::approximate` acts on it, before there is an experiment.
+    if let Some(value) = section.raw("approximate")
+        && *value != Value::Boolean(false)
+        && divisors(value).is_none()
+    {
+        section.wrong(
+            "approximate",
+            "is no true or false, and no list of divisors",
+            "write true or, say, [16, 24, 32]",
+        );
+    }
     let capture = section.text("capture");
     let capture_limit = section.count("capture_limit", 1, 100_000_000).unwrap_or(1_000_000) as usize;
     section.finish();

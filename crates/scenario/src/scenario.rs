@@ -3,6 +3,7 @@
 use crate::address;
 use crate::files::{Files, is_matrix, parse_toml};
 use crate::reader::show;
+use crate::reduction::Reduction;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use strandway_import::{Problem, Problems, read_file};
@@ -17,6 +18,7 @@ pub struct Scenario {
     pub(crate) table: Table,
     changes: BTreeMap<String, String>,
     command: String,
+    pub(crate) reduction: Reduction,
 }
 
 /// Parses a scenario that is not from a file. Files that it names are looked up from the current directory.
@@ -40,13 +42,15 @@ impl Scenario {
     /// `file`.
     pub fn from_table(file: &str, table: Table) -> Scenario {
         let (file, text, files) = (file.to_string(), table.to_string(), Files::in_folder_of(Path::new(file)));
-        Scenario { file, files, text, table, changes: BTreeMap::new(), command: String::new() }
+        let (changes, command, reduction) = (BTreeMap::new(), String::new(), Reduction::NONE);
+        Scenario { file, files, text, table, changes, command, reduction }
     }
 
     fn from_parts(file: &str, text: &str, files: Files) -> Result<Scenario, Problems> {
         let table = parse_toml(file, text, "see docs/scenario.md for the form of a scenario")?;
         let (file, text) = (file.to_string(), text.to_string());
-        Ok(Scenario { file, files, text, table, changes: BTreeMap::new(), command: String::new() })
+        let (changes, command, reduction) = (BTreeMap::new(), String::new(), Reduction::NONE);
+        Ok(Scenario { file, files, text, table, changes, command, reduction })
     }
 
     /// Reads a scenario from a file, a pipe, or standard input (`-`). A traffic matrix (it starts with `Nodes`) becomes

@@ -61,6 +61,9 @@ pub(crate) fn read(sink: &Sink, scenario: &Scenario, fabric: &Fabric) -> Servers
         None if file.rails > 1 => Wiring::RailOptimised,
         _ => Wiring::ByServer,
     };
+    // In a reduced run one rail stands for several.
+    let rails = scenario.reduction.rails;
+    let (gpus, nics) = (gpus / rails.min(gpus), nics / rails.min(nics));
     let (hosts, hosts_per_leaf) = (topology.hosts(), topology.shape().hosts_per_leaf);
     if !gpus.is_multiple_of(nics) {
         sink.add("servers.nics", nics, format!("does not divide the {gpus} GPUs of a server"), "write a divisor");
@@ -121,6 +124,11 @@ impl Servers {
                 (block * self.nics + nic) * self.hosts_per_leaf + place
             }
         })
+    }
+
+    /// Does every NIC of a server belong to another rail?
+    pub(crate) fn has_rails(&self) -> bool {
+        self.wiring != Wiring::ByServer
     }
 
     /// The order in which a spread job takes servers: one server of each leaf, or group of leaves, in turn.

@@ -85,6 +85,7 @@ fn case(topology: Topology, settings: Settings, jobs: &[(Vec<u32>, u32)], keys: 
             priorities: Priorities::default(),
             communication: Span::from_us(100),
             seed: 7,
+            turns: None,
             first_message,
         }));
         first_message += count;

@@ -25,13 +25,16 @@ use strandway_proto::wire::aggregate;
 
 /// Bytes of a fragment's datagram beyond its elements, without UDP and IP headers.
 pub const OVERHEAD: usize = HEADER + aggregate::BYTES + TAG;
-/// The most elements of a fragment: ours; the datagram fits an MTU of 1,500 with every header of a segment list around
-/// it.
-pub const LANES_MAX: u16 = 256;
+/// The usual number of elements of a fragment: ours; the datagram fits an MTU of 1,500 with every header of a segment
+/// list around it.
+pub const LANES: u16 = 256;
+/// The most elements of a fragment: ours; the datagram fits an MTU of 9,000.
+pub const LANES_MAX: u16 = 2_048;
 /// The most bytes that wait for a full socket; ours. Datagrams beyond that are dropped, as a switch drops them.
 const WAITING_MAX: usize = 16 << 20;
 
-const _: () = assert!(OVERHEAD + 4 * LANES_MAX as usize + 48 <= 1_280, "the smallest MTU of IPv6");
+const _: () = assert!(OVERHEAD + 4 * LANES as usize + 48 <= 1_280, "the smallest MTU of IPv6");
+const _: () = assert!(OVERHEAD + 4 * LANES_MAX as usize + 48 <= 9_000, "the usual MTU of jumbo frames");
 
 /// The number of a channel and its key, for one of the ports of a switch.
 fn derive(secret: &[u8; 32], port: u16) -> (u64, [u8; 32]) {

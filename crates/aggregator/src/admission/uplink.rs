@@ -98,7 +98,7 @@ impl JobAdmission {
         if ours != (welcome.system, welcome.slots, welcome.ports.len()) || !whole || !window {
             return Ok(Some(Refusal::Unlike));
         }
-        session.window = welcome.window;
+        (session.window, session.join.scatter) = (welcome.window, welcome.scatter);
         let members: Vec<Connection> = session.members.values().copied().collect();
         let at = |port: &u16| SocketAddrV6::new(*parent.ip(), *port, 0, parent.scope_id());
         let way = Parent { up: welcome.up, down: welcome.down, ports: welcome.ports.iter().map(at).collect() };

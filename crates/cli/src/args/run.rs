@@ -126,6 +126,10 @@ pub(crate) struct RunArgs {
     /// Write a trace for Perfetto: steps of training jobs, collectives, flows, links and faults over time
     #[arg(long, value_name = "FILE|-")]
     pub(crate) trace: Option<PathBuf>,
+    /// Jobs of large clusters: simulate smaller runs that stand for the whole one, and print the error beside each time
+    /// (run.approximate)
+    #[arg(long, conflicts_with_all = ["pcap", "flows", "trace"])]
+    pub(crate) approximate: bool,
     /// Print the packet hops, time and memory that the run would need, and do not run it
     #[arg(long)]
     pub(crate) estimate: bool,

@@ -6,7 +6,7 @@ use crate::args::RunArgs;
 use crate::outputs::{Outputs, Wanted, complain, print};
 use crate::progress::Bars;
 use std::sync::Arc;
-use strandway_lab::{Estimate, facts, pcap, trace};
+use strandway_lab::{Approximation, Estimate, Report, Scenario, facts, pcap, trace};
 use strandway_report as report;
 use strandway_sim::Control;
 
@@ -17,6 +17,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut scenario = load(&args.common)?;
     if args.flows.is_some() {
         scenario.keep_rows();
+    }
+    if args.approximate && scenario.approximate().is_none() {
+        scenario.set_value("run.approximate", true.into())?;
+    }
+    if scenario.approximate().is_some() {
+        return approximate(args, &scenario);
     }
     let mut experiment = strandway_lab::check(&scenario)?;
     let estimate = Estimate::of(&experiment);
@@ -53,14 +59,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let outcome = strandway_lab::run(&experiment, &control);
     drop(watch);
     let report = &outcome.report;
-    outputs.show(&report::text::report_in(report, outputs.width()));
-    outputs.json(|| report.to_json())?;
-    if let Some(output) = outputs.html.take() {
-        output.finish(report::html::report(report).as_bytes())?;
-    }
-    if let Some(output) = outputs.markdown.take() {
-        output.finish(report::markdown::report(report).as_bytes())?;
-    }
+    write(&mut outputs, report)?;
     if let Some(output) = outputs.pcap.take() {
         let capture = output.finish_with(|mut file| pcap::write(&experiment, &outcome.measurements, &mut file))?;
         if capture.skipped > 0 {
@@ -88,4 +87,34 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         output.finish(report::csv::flows(facts::flow_rows(&experiment, &outcome.measurements)).as_bytes())?;
     }
     check_expectations([("", report)])
+}
+
+/// Prints a report and writes it to the files that are wanted.
+fn write(outputs: &mut Outputs, report: &Report) -> Result<(), Failure> {
+    outputs.show(&report::text::report_in(report, outputs.width()));
+    outputs.json(|| report.to_json())?;
+    if let Some(output) = outputs.html.take() {
+        output.finish(report::html::report(report).as_bytes())?;
+    }
+    if let Some(output) = outputs.markdown.take() {
+        output.finish(report::markdown::report(report).as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Runs smaller runs that stand for the whole one.
+fn approximate(args: &RunArgs, scenario: &Scenario) -> Result<(), Failure> {
+    let approximation = Approximation::of(scenario)?;
+    if args.estimate {
+        print(&format!("{}\n", approximation.text()));
+        return Ok(());
+    }
+    let mut outputs = Outputs::open(Wanted::of(&args.common), &scenario.inputs())?;
+    if !args.common.quiet {
+        complain(&format!("{}: {}", scenario.name(), approximation.text()));
+    }
+    let bars = Bars::new(args.common.quiet);
+    let (_, outcome) = approximation.run(None, |experiment, control| bars.watch("", experiment, control))?;
+    write(&mut outputs, &outcome.report)?;
+    check_expectations([("", &outcome.report)])
 }

@@ -1,5 +1,6 @@
 //! Which algorithm a call takes: rules by collective and length, and the plan that follows.
 
+use super::direct::EAGER;
 use super::tabled::OrderedRecipe;
 use super::{CollectiveCall, DirectLengths, RankPlan};
 use crate::recipe::{Recipe, RecipeError};
@@ -25,18 +26,24 @@ pub enum PlanAlgorithm {
     Tree,
     /// Parallel aggregated trees.
     Pat,
+    /// The multicast of the group's team: each byte leaves its rank once.
+    Multicast,
+    /// A switch adds the numbers.
+    InNetwork,
 }
 
 impl PlanAlgorithm {
-    const ALL: [PlanAlgorithm; 5] = [
+    const ALL: [PlanAlgorithm; 7] = [
         PlanAlgorithm::Direct,
         PlanAlgorithm::Ring,
         PlanAlgorithm::HalvingDoubling,
         PlanAlgorithm::Tree,
         PlanAlgorithm::Pat,
+        PlanAlgorithm::Multicast,
+        PlanAlgorithm::InNetwork,
     ];
 
-    /// `direct`, `ring`, `halving-doubling`, `tree` or `pat`.
+    /// `direct`, `ring`, `halving-doubling`, `tree`, `pat`, `multicast` or `in-network`.
     pub const fn name(self) -> &'static str {
         match self {
             PlanAlgorithm::Direct => "direct",
@@ -44,6 +51,8 @@ impl PlanAlgorithm {
             PlanAlgorithm::HalvingDoubling => "halving-doubling",
             PlanAlgorithm::Tree => "tree",
             PlanAlgorithm::Pat => "pat",
+            PlanAlgorithm::Multicast => "multicast",
+            PlanAlgorithm::InNetwork => "in-network",
         }
     }
 
@@ -61,7 +70,14 @@ impl PlanAlgorithm {
             PlanAlgorithm::HalvingDoubling => matches!(collective, AllReduce | AllGather),
             PlanAlgorithm::Tree => matches!(collective, AllReduce),
             PlanAlgorithm::Pat => matches!(collective, AllGather | ReduceScatter),
+            PlanAlgorithm::Multicast => matches!(collective, AllGather | Broadcast),
+            PlanAlgorithm::InNetwork => matches!(collective, AllReduce | ReduceScatter),
         }
+    }
+
+    /// Does a team of the group compute it, and not the messages of a plan?
+    pub const fn is_of_team(self) -> bool {
+        matches!(self, PlanAlgorithm::Multicast | PlanAlgorithm::InNetwork)
     }
 }
 
@@ -158,6 +174,11 @@ impl Algorithms {
         };
         self.0.iter().rev().find(fits).map_or(PlanAlgorithm::Direct, |rule| rule.algorithm)
     }
+
+    /// The first algorithm of the rules that is not a plan of messages ([`PlanAlgorithm::is_of_team`]).
+    pub fn of_team(&self) -> Option<PlanAlgorithm> {
+        self.0.iter().map(|rule| rule.algorithm).find(|algorithm| algorithm.is_of_team())
+    }
 }
 
 /// Makes the plans of calls, and keeps the recipes that they follow.
@@ -179,7 +200,8 @@ impl PlanMaker {
 
     /// The part of `rank` of `ranks` in a call whose caller has `buffers` buffers of elements of `element` bytes. A
     /// call that the chosen algorithm cannot serve, such as an all-gather of blocks of several lengths, takes the
-    /// direct one: all ranks of a call decide alike.
+    /// direct one: all ranks of a call decide alike. An algorithm of a team ([`PlanAlgorithm::is_of_team`]) is no plan:
+    /// the direct one takes its place.
     pub fn plan(
         &mut self,
         call: &CollectiveCall,
@@ -188,18 +210,22 @@ impl PlanMaker {
         buffers: usize,
     ) -> RankPlan {
         let made = match self.algorithm(call, ranks) {
-            PlanAlgorithm::Direct => None,
+            PlanAlgorithm::Direct | PlanAlgorithm::Multicast | PlanAlgorithm::InNetwork => None,
             chosen => self.follow(chosen, call, (rank, ranks), element, buffers),
         };
         made.unwrap_or_else(|| RankPlan::direct(call, (rank, ranks), element, buffers, &self.lengths))
     }
 
-    /// The algorithm that the rules choose for a call among `ranks` ranks.
+    /// The algorithm that the rules choose for a call among `ranks` ranks. Short calls and calls of blocks of several
+    /// lengths are not for a team.
     pub fn algorithm(&self, call: &CollectiveCall, ranks: u32) -> PlanAlgorithm {
         match (call.collective(), ranks) {
             (None, _) | (_, 0 | 1) => PlanAlgorithm::Direct,
             (Some(collective), _) => match self.algorithms.of(collective, call.bytes()) {
                 PlanAlgorithm::HalvingDoubling if !ranks.is_power_of_two() => PlanAlgorithm::Direct,
+                chosen if chosen.is_of_team() && (call.bytes() <= EAGER || !call.has_equal_blocks()) => {
+                    PlanAlgorithm::Direct
+                }
                 chosen => chosen,
             },
         }
@@ -284,6 +310,26 @@ mod tests {
             assert_eq!(rules.of(collective, bytes), algorithm, "{collective:?} {bytes}");
         }
         assert_eq!("auto".parse(), Ok(Algorithms::default()));
+    }
+
+    #[test]
+    fn teams_compute_long_calls_of_equal_blocks() {
+        let rules = "multicast,all_reduce=in-network>65536,reduce_scatter=in-network";
+        let maker = PlanMaker::new(rules.parse().expect("rules"), DirectLengths::default());
+        let name = |collective, bytes| {
+            let call = CollectiveCall::of_size(collective, bytes, 4, (0, 4), 0).expect("a call");
+            maker.algorithm(&call, 4).name()
+        };
+        assert_eq!(name(Collective::AllGather, 1 << 20), "multicast");
+        assert_eq!(name(Collective::AllGather, (1 << 20) + 4), "direct", "blocks of several lengths");
+        assert_eq!(name(Collective::AllGather, EAGER), "direct");
+        assert_eq!(name(Collective::Broadcast, EAGER + 4), "multicast");
+        assert_eq!(name(Collective::AllReduce, 65_536), "direct");
+        assert_eq!(name(Collective::AllReduce, 65_540), "in-network", "of any length");
+        assert_eq!(name(Collective::ReduceScatter, 65_536), "in-network");
+        assert_eq!(name(Collective::Reduce, 65_540), "direct");
+        assert_eq!(maker.algorithms.of_team(), Some(PlanAlgorithm::Multicast));
+        assert_eq!("ring".parse::<Algorithms>().expect("a rule").of_team(), None);
     }
 
     #[test]

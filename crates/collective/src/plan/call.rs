@@ -146,6 +146,17 @@ impl CollectiveCall {
         }
     }
 
+    /// Are the blocks of an all-gather or a reduce-scatter equally long? True for other calls.
+    pub fn has_equal_blocks(&self) -> bool {
+        match self {
+            CollectiveCall::AllGather { outputs: blocks, .. }
+            | CollectiveCall::ReduceScatter { inputs: blocks, .. } => {
+                blocks.windows(2).all(|pair| pair[0].len() == pair[1].len())
+            }
+            _ => true,
+        }
+    }
+
     /// The result that it produces; `None` for a barrier.
     pub const fn collective(&self) -> Option<Collective> {
         Some(match self {

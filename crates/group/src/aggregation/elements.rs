@@ -69,6 +69,11 @@ impl Scale {
         fits
     }
 
+    /// Are integers so small that the sum of one of each worker cannot overflow?
+    pub fn has_room(&self, numbers: &[i32]) -> bool {
+        numbers.iter().all(|number| number.unsigned_abs() <= self.limit as u32)
+    }
+
     /// Converts sums to numbers; false if a sum has saturated, which does not happen with honest workers.
     pub fn restore(&self, from: &[i32], to: &mut [f32]) -> bool {
         let factor = 1.0 / self.factor;

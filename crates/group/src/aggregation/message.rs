@@ -5,7 +5,7 @@
 //! Everything is big-endian. A worker sends once for each session
 //!
 //! ```text
-//! join 1, version 2, worker 2, workers 2, elements 2, window 4, epoch 4, token 16, exponents 1
+//! join 1, version 2, worker 2, workers 2, elements 2, window 4, epoch 4, token 16, exponents (1), scatter (2) 1
 //! ```
 //!
 //! A rack sends this message with 4 in place of 1, once for each of its workers. The answer is one of
@@ -13,7 +13,7 @@
 //! ```text
 //! welcome 2, version 2, system 1, ports 1, job 2, elements 2, rack of the receiver 1, window 4, slots 4,
 //!            secret of its fragments 32, secret of the switch's fragments 32, rack of the switch that adds racks 1,
-//!            workers 2, round trip in us 4, UDP port 2 for each of the ports, rack 1 for each of the workers
+//!            workers 2, round trip in us 4, UDP port 2 for each of the ports, rack 1 for each of the workers, scatter 1
 //! refused 3, version 2, reason 1
 //! ```
 //!
@@ -34,7 +34,7 @@ pub const PORTS_MAX: usize = 16;
 /// The most workers of a job: 32 racks of 32. The bitmaps of a header have room for no more.
 pub const WORKERS_MAX: usize = RACK_MAX * RACK_MAX;
 
-const _: () = assert!(89 + 2 * PORTS_MAX + WORKERS_MAX <= BYTES);
+const _: () = assert!(90 + 2 * PORTS_MAX + WORKERS_MAX <= BYTES);
 
 /// The request of a worker to take part in a session of its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,8 @@ pub struct Join {
     pub token: [u8; 16],
     /// SwitchML: each block has exponents of its own.
     pub exponents: bool,
+    /// Only the owner of a key gets its sum, if the switch can do that. Key by key, the workers are owners in turn.
+    pub scatter: bool,
 }
 
 /// The places of a job's workers: the rack of each, and the switch that adds racks.
@@ -96,6 +98,8 @@ pub struct Welcome {
     pub rtt: u32,
     /// UDP ports, at the address of the connection.
     pub ports: Vec<u16>,
+    /// Only the owner of a key gets its sum. False if a worker has asked for it and the switch cannot do it.
+    pub scatter: bool,
 }
 
 /// The reason why a worker cannot take part.
@@ -149,7 +153,7 @@ impl fmt::Display for Refusal {
             Refusal::Version => "the switch speaks another version: update the older side",
             Refusal::Busy => "another team uses the job: end it, or take another job's key",
             Refusal::Differs => {
-                "the workers of the job differ in number, elements, window or exponents: start all alike"
+                "the workers of the job differ in number, elements, window, exponents or kind of sums: start all alike"
             }
             Refusal::TooLarge => "the switch takes 256 elements and 32 workers at the most, or 32 racks of 32 workers",
             Refusal::Late => "a later session of the team has begun",
@@ -213,7 +217,9 @@ impl Reader<'_> {
         let ports = (0..count).map(|_| self.u16()).collect::<Option<_>>()?;
         let racks = (0..workers).map(|_| self.u8()).collect::<Option<_>>()?;
         let layout = Layout { racks, top };
-        Some(Welcome { system, job, elements, rack, window, slots, up, down, layout, rtt, ports })
+        // Older switches do not write it; the rest of a message is zero.
+        let scatter = self.u8()? == 1;
+        Some(Welcome { system, job, elements, rack, window, slots, up, down, layout, rtt, ports, scatter })
     }
 }
 
@@ -223,15 +229,16 @@ impl Message {
         let mut out = Vec::with_capacity(BYTES);
         match self {
             Message::Join(join) | Message::Pass(join) => {
-                let Join { worker, workers, elements, window, epoch, token, exponents } = join;
+                let Join { worker, workers, elements, window, epoch, token, exponents, scatter } = join;
                 out.extend_from_slice(&[if matches!(self, Message::Join(_)) { 1 } else { 4 }, VERSION]);
                 [*worker, *workers, *elements].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
                 [*window, *epoch].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
                 out.extend_from_slice(token);
-                out.push(u8::from(*exponents));
+                out.push(u8::from(*exponents) | u8::from(*scatter) << 1);
             }
             Message::Welcome(welcome) => {
-                let Welcome { system, job, elements, rack, window, slots, up, down, layout, rtt, ports } = &**welcome;
+                let Welcome { system, job, elements, rack, window, slots, up, down, layout, rtt, ports, scatter } =
+                    &**welcome;
                 out.extend_from_slice(&[2, VERSION, *system, ports.len() as u8]);
                 [*job, *elements].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
                 out.push(*rack);
@@ -243,6 +250,7 @@ impl Message {
                 out.extend_from_slice(&rtt.to_be_bytes());
                 ports.iter().for_each(|port| out.extend_from_slice(&port.to_be_bytes()));
                 out.extend_from_slice(&layout.racks);
+                out.push(u8::from(*scatter));
             }
             Message::Serve { port } => {
                 out.extend_from_slice(&[5, VERSION]);
@@ -267,15 +275,18 @@ impl Message {
         }
         match kind {
             1 | 4 => {
-                let join = Join {
+                let mut join = Join {
                     worker: reader.u16()?,
                     workers: reader.u16()?,
                     elements: reader.u16()?,
                     window: reader.u32()?,
                     epoch: reader.u32()?,
                     token: reader.take()?,
-                    exponents: reader.u8()? == 1,
+                    exponents: false,
+                    scatter: false,
                 };
+                let flags = reader.u8()?;
+                (join.exponents, join.scatter) = (flags & 1 == 1, flags & 2 == 2);
                 Some(if kind == 1 { Message::Join(join) } else { Message::Pass(join) })
             }
             2 => reader.welcome().map(|welcome| Message::Welcome(Box::new(welcome))),
@@ -297,15 +308,17 @@ mod tests {
             words: [u16; 4], longs: [u32; 2], token: [u8; 16], secrets: [[u8; 32]; 2], system: u8,
             ports in prop::collection::vec(any::<u16>(), 1..PORTS_MAX + 1), reason in 0usize..10,
             racks in prop::collection::vec(any::<u8>(), 1..WORKERS_MAX + 1), top: u8, rack: u8, exponents: bool,
+            scatter: bool,
         ) {
             let [worker, workers, elements, job] = words;
             let [window, epoch] = longs;
             let [up, down] = secrets;
             let all = [
-                Message::Join(Join { worker, workers, elements, window, epoch, token, exponents }),
-                Message::Pass(Join { worker, workers, elements, window, epoch, token, exponents }),
+                Message::Join(Join { worker, workers, elements, window, epoch, token, exponents, scatter }),
+                Message::Pass(Join { worker, workers, elements, window, epoch, token, exponents, scatter }),
                 Message::Welcome(Box::new(Welcome {
                     system, job, elements, rack, window, slots: epoch, up, down, layout: Layout { racks, top }, rtt: window, ports,
+                    scatter,
                 })),
                 Message::Serve { port: job },
                 Message::Refused(Refusal::ALL[reason]),

@@ -1,5 +1,6 @@
 //! `all_reduce` of real buffers: by a switch, or by a ring if there is none. All ranks agree which of the two it is.
 
+use super::cut::{Numbers, Sums};
 use super::elements::Scale;
 use super::message::{Join, WORKERS_MAX};
 use super::switch_connection::{Apart, SwitchAccess};
@@ -10,13 +11,13 @@ use crate::error::GroupError;
 use crate::messages::Prepared;
 use crate::team::Team;
 use std::fmt;
-use std::net::SocketAddrV6;
+use std::net::{Ipv6Addr, SocketAddrV6};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use strandway_collective::{Algorithm, Schedule};
 use strandway_proto::aggregate::Counts;
 use strandway_udp::PlaneCounters;
-use strandway_udp::fragments::LANES_MAX;
+use strandway_udp::fragments::{LANES, LANES_MAX};
 
 /// The number of operations that go by the ring before a lost switch is tried again. The number doubles each time that
 /// the switch is still away, so that the attempts cost less and less. Ours.
@@ -34,7 +35,8 @@ pub struct NetworkOptions {
     pub admission: SocketAddrV6,
     /// The job's key.
     pub key: Vec<u8>,
-    /// Numbers in a fragment, 1 to 256. Default 256.
+    /// Numbers in a fragment, 1 to 2,048, and no more than the switch allows; more than 256 need an MTU above 1,500.
+    /// Default 256.
     pub elements: u16,
     /// The most fragments under way; the switch may allow fewer. Default 0: the number that fills two round trips of 2
     /// ms at the team's rate, 32 to 512. More fragments would only wait in queues and make timers longer.
@@ -55,6 +57,8 @@ pub struct NetworkOptions {
     pub socket_buffer: usize,
     /// The share of arriving fragments that is dropped, for tests and experiments. Default 0.
     pub loss: f64,
+    /// Begin with a session for reduce-scatters and not for all-reduces. Default false.
+    pub scatter: bool,
 }
 
 impl NetworkOptions {
@@ -63,7 +67,7 @@ impl NetworkOptions {
         NetworkOptions {
             admission,
             key,
-            elements: LANES_MAX,
+            elements: LANES,
             window: 0,
             max_abs: 16.0,
             exponents: false,
@@ -72,6 +76,7 @@ impl NetworkOptions {
             silence: terms::GONE,
             socket_buffer: 4 << 20,
             loss: 0.0,
+            scatter: false,
         }
     }
 }
@@ -150,6 +155,8 @@ pub struct InNetwork {
     options: NetworkOptions,
     scale: Scale,
     token: [u8; 16],
+    /// This rank has no switch.
+    nowhere: bool,
     epoch: u32,
     operation: u32,
     session: Option<Session>,
@@ -157,6 +164,8 @@ pub struct InNetwork {
     retry: u32,
     /// The number of operations that the next absence of the switch will take.
     away: u32,
+    /// Does each rank get only the sums of its own share, in the session?
+    scatter: bool,
     memory: Vec<i32>,
     sums: Vec<f32>,
     ring: Option<(u64, Prepared)>,
@@ -223,6 +232,25 @@ impl Team {
     /// # Errors
     /// If options are invalid, or the switch does not accept all ranks; the message has the rank and the reason.
     pub fn join_switch(&mut self, options: NetworkOptions, stop: &impl Fn() -> bool) -> Result<InNetwork, GroupError> {
+        match self.try_switch(Some(options), stop)? {
+            (network, None) => Ok(network),
+            (_, Some(why)) => Err(GroupError::Switch(why)),
+        }
+    }
+
+    /// Makes all ranks of the team workers of a job at a switch. If it does not accept all ranks, returns the reason,
+    /// and later operations try again. All ranks must call it.
+    ///
+    /// # Errors
+    /// If options are invalid, or a rank does not answer any more.
+    pub(crate) fn try_switch(
+        &mut self,
+        options: Option<NetworkOptions>,
+        stop: &impl Fn() -> bool,
+    ) -> Result<(InNetwork, Option<String>), GroupError> {
+        let nowhere = options.is_none();
+        let usual = || NetworkOptions::new(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0), Vec::new());
+        let options = options.unwrap_or_else(usual);
         if !(1..=LANES_MAX).contains(&options.elements) {
             return Err(GroupError::Config(format!(
                 "{} elements in a fragment (lanes): take 1 to {LANES_MAX}",
@@ -244,29 +272,31 @@ impl Team {
         token[4..8].copy_from_slice(&low.to_be_bytes());
         let mut network = InNetwork {
             scale: Scale::new(self.ranks(), options.max_abs),
-            options,
             token,
+            nowhere,
             epoch: 0,
             operation: 1,
             session: None,
             retry: 0,
             away: AWAY,
+            scatter: options.scatter,
             memory: Vec::new(),
             sums: Vec::new(),
             ring: None,
             past: (PlaneCounters::default(), Counts::default()),
+            options,
         };
         let patience = network.options.patience;
         let joined = self.open_session(&mut network, patience, stop)?;
         let vote = if joined.is_ok() { [DONE, 0, 0] } else { [FAILED, Why::NoSwitch.number(), 0] };
         let [code, rank, _] = self.ballot(1, vote, [0; 2], None, stop)?;
-        match (code, joined) {
-            (DONE, _) => Ok(network),
-            (_, Err(why)) => Err(GroupError::Switch(why)),
-            _ => Err(GroupError::Switch(format!(
-                "the switch did not accept rank {rank}: that rank's message has the reason"
-            ))),
+        if code == DONE {
+            return Ok((network, None));
         }
+        network.end_session();
+        network.retry = network.operation + AWAY;
+        let other = || format!("the switch did not accept rank {rank}: that rank's message has the reason");
+        Ok((network, Some(joined.err().unwrap_or_else(other))))
     }
 
     /// Joins the next session; the inner error says why there is no switch.
@@ -277,6 +307,9 @@ impl Team {
         stop: &impl Fn() -> bool,
     ) -> Result<Result<(), String>, GroupError> {
         network.epoch += 1;
+        if network.nowhere {
+            return Ok(Err("this rank has no switch: name it in STRANDWAY_SWITCH".into()));
+        }
         let NetworkOptions { admission, key, elements, window, silence, socket_buffer, loss, .. } = &network.options;
         let rate = self.options.rate;
         let window = if *window == 0 { terms::usual_window(rate, *elements) } else { *window };
@@ -291,6 +324,7 @@ impl Team {
             epoch: network.epoch,
             token: network.token,
             exponents: network.options.exponents,
+            scatter: network.scatter,
         };
         match self.while_moving(stop, |stop| Session::join(&way, join, stop))? {
             Ok(session) => {
@@ -344,34 +378,68 @@ impl Team {
         buffer: &mut [f32],
         stop: &impl Fn() -> bool,
     ) -> Result<Reduced, GroupError> {
+        let began = Instant::now();
+        match self.reduce_by_switch(network, Numbers::Floats(buffer), false, stop)? {
+            Ok(BySwitch { sums, floats, .. }) => {
+                buffer.copy_from_slice(&sums);
+                network.sums = sums;
+                Ok(Reduced { by: By::Switch, time: began.elapsed(), floats })
+            }
+            Err((rank, why)) => {
+                self.ring(network, buffer, stop)?;
+                Ok(Reduced { by: By::Ring { rank, why }, time: began.elapsed(), floats: 0 })
+            }
+        }
+    }
+
+    /// Adds up the numbers of all ranks by the switch; the inner error says which rank could not use it, and why. All
+    /// ranks must call it, with as many numbers. With `scatter`, numbers are equal shares, one for each rank, and a
+    /// rank needs only the sums of its own share.
+    ///
+    /// # Errors
+    /// If a rank does not answer any more, or ranks call with different numbers.
+    pub(crate) fn reduce_by_switch(
+        &mut self,
+        network: &mut InNetwork,
+        input: Numbers<'_>,
+        scatter: bool,
+        stop: &impl Fn() -> bool,
+    ) -> Result<Result<BySwitch, (u32, Why)>, GroupError> {
         if let Some(rank) = self.dead {
             return Err(GroupError::Dead { rank });
         }
-        let began = Instant::now();
         network.operation += 1;
         let number = network.operation;
+        if std::mem::replace(&mut network.scatter, scatter) != scatter && network.session.is_some() {
+            // The switch begins another session.
+            network.end_session();
+            network.retry = number;
+        }
         if network.session.is_none() && number >= network.retry {
             // If there is no session, the verdict has the reason.
             let patience = network.options.patience / TRY;
             let _ = self.open_session(network, patience, stop)?;
         }
-        let (memory, sums) = (std::mem::take(&mut network.memory), std::mem::take(&mut network.sums));
+        let (memory, mut sums) = (std::mem::take(&mut network.memory), std::mem::take(&mut network.sums));
         let (scale, priority) = (network.scale, network.options.priority);
-        let length = buffer.len() as u32;
+        let scattered = network.session.as_ref().is_some_and(Session::scatters);
+        let shares = if scattered { self.ranks() as usize } else { 1 };
+        let kind = u32::from(scatter) | u32::from(matches!(input, Numbers::Integers(_))) << 1;
+        let details = (input.len() as u32, kind);
         let mut task = match &mut network.session {
-            Some(session) => match session.begin(buffer, scale, priority, memory) {
-                Some(operation) => Ok(Task { session, operation, scale, sums }),
+            Some(session) => match session.begin(input, scale, priority, memory) {
+                Some(operation) => {
+                    sums.resize(input.len() / shares, 0.0);
+                    Ok(Task { session, operation, scale, sums, integers: kind > 1 })
+                }
                 None => Err(Why::Overflow),
             },
             None => Err(Why::NoSwitch),
         };
-        let (vote, length) = match &task {
-            Ok(_) => ([DONE, length, 0], buffer.len()),
-            Err(why) => ([FAILED, why.number(), 0], 0),
+        let vote = match &task {
+            Ok(_) => [DONE, details.0, details.1],
+            Err(why) => [FAILED, why.number(), 0],
         };
-        if let Ok(task) = &mut task {
-            task.sums.resize(length, 0.0);
-        }
         let outcome = self.ballot(number, vote, [0; 2], task.as_mut().ok(), stop);
         let done = task.ok().map(|task| (task.operation.floats(), task.operation.into_memory(), task.sums));
         let verdict = outcome.inspect_err(|_| network.end_session())?;
@@ -380,9 +448,8 @@ impl Team {
                 if let Some(session) = &mut network.session {
                     session.end();
                 }
-                buffer.copy_from_slice(&sums);
-                (network.memory, network.sums, network.away) = (memory, sums, AWAY);
-                Ok(Reduced { by: By::Switch, time: began.elapsed(), floats })
+                (network.memory, network.away) = (memory, AWAY);
+                Ok(Ok(BySwitch { sums, floats, scattered }))
             }
             ([DIFFERS, rank, _], _) => {
                 network.end_session();
@@ -400,8 +467,7 @@ impl Team {
                     network.retry = number.saturating_add(network.away);
                     network.away = (network.away * 2).min(AWAY_MAX);
                 }
-                self.ring(network, buffer, stop)?;
-                Ok(Reduced { by: By::Ring { rank, why }, time: began.elapsed(), floats: 0 })
+                Ok(Err((rank, why)))
             }
         }
     }
@@ -538,12 +604,31 @@ fn to_bf16(x: f32) -> u16 {
     (bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16) as u16
 }
 
+impl InNetwork {
+    /// Takes the memory of sums back, for the next operation.
+    pub(crate) fn keep(&mut self, made: BySwitch) {
+        self.sums = made.sums;
+    }
+}
+
+/// Sums that a switch has made.
+pub(crate) struct BySwitch {
+    /// The sums; those of integers in the bits of the floats.
+    pub(crate) sums: Vec<f32>,
+    /// Fragments that were added as floats.
+    pub(crate) floats: u64,
+    /// Are they only the sums of this rank's share?
+    pub(crate) scattered: bool,
+}
+
 /// An operation under way at the switch.
 struct Task<'a, 'b> {
     session: &'a mut Session,
     operation: Operation<'b>,
     scale: Scale,
     sums: Vec<f32>,
+    /// The numbers are integers.
+    integers: bool,
 }
 
 impl Task<'_, '_> {
@@ -551,7 +636,11 @@ impl Task<'_, '_> {
     /// when it is unchanged.
     fn check_progress(&mut self, progress: &mut (u64, Instant), patience: Duration) -> Option<Option<Why>> {
         if self.operation.is_done() {
-            let sound = self.operation.restore(self.scale, &mut self.sums);
+            let sums = match self.integers {
+                true => Sums::Integers(bytemuck::cast_slice_mut(&mut self.sums)),
+                false => Sums::Floats(&mut self.sums),
+            };
+            let sound = self.operation.restore(self.scale, sums);
             return Some(if sound { None } else { Some(Why::Unsound) });
         }
         if self.session.is_lost() {

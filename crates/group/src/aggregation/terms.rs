@@ -11,7 +11,7 @@ use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Rate, Span};
 use strandway_switch::who::RACK_MAX;
 use strandway_switch::{Index, Job, JobError, Shape, Sharing};
-use strandway_udp::fragments::{LANES_MAX, OVERHEAD};
+use strandway_udp::fragments::{LANES, LANES_MAX, OVERHEAD};
 use strandway_udp::{Config, Waiting};
 
 /// A round trip, including the time for which either side sleeps: ours, a slice of the scheduler.
@@ -49,6 +49,8 @@ pub struct Terms {
     pub ports: u32,
     /// A round trip between a worker and its switch.
     pub rtt: Span,
+    /// Only the owner of a key gets its sum; key by key, the workers are owners in turn.
+    pub scatter: bool,
 }
 
 impl Terms {
@@ -62,13 +64,16 @@ impl Terms {
             slots: welcome.slots,
             ports: welcome.ports.len() as u32,
             rtt: Span::from_us(welcome.rtt.into()),
+            scatter: welcome.scatter,
         }
     }
 
     /// May a switch offer these terms? They determine the memory of a parameter server.
     pub fn are_sound(&self) -> bool {
         let slots = u64::from(self.slots) * u64::from(self.ports);
-        (1..=u64::from(SLOTS_MAX)).contains(&slots)
+        let memory = slots * u64::from(self.elements) <= u64::from(SLOTS_MAX) * u64::from(LANES);
+        memory
+            && (1..=u64::from(SLOTS_MAX)).contains(&slots)
             && (1..=WINDOW_MAX).contains(&self.window)
             && (1..=LANES_MAX).contains(&self.elements)
     }
@@ -108,7 +113,7 @@ impl Terms {
             window: self.window,
             slots: self.slots,
             index: Index::List,
-            sharing: Sharing::All,
+            sharing: if self.scatter { Sharing::Scatter { per_share: 1, chains: 1 } } else { Sharing::All },
             first: FIRST,
             rtt: self.rtt * hops,
         };
@@ -122,7 +127,7 @@ fn bytes(elements: u16) -> u64 {
 }
 
 /// The default window of a worker: the fragments that fill two round trips at this rate. Ours.
-pub(super) fn usual_window(rate: Rate, elements: u16) -> u32 {
+pub(crate) fn usual_window(rate: Rate, elements: u16) -> u32 {
     let one = rate.time_for(Bytes(bytes(elements))).0.max(1);
     (2 * RTT.0 / one).clamp(32, 512) as u32
 }
@@ -197,7 +202,7 @@ mod tests {
     fn a_layout_is_a_job_with_these_racks_or_says_what_is_too_many() {
         let of = |racks: Vec<u8>, top| {
             let layout = Layout { racks, top };
-            Terms { number: 1, layout, elements: 64, window: 8, slots: 16, ports: 2, rtt: RTT }.job()
+            Terms { number: 1, layout, elements: 64, window: 8, slots: 16, ports: 2, rtt: RTT, scatter: false }.job()
         };
         let job = of(vec![0, 1, 1, 0, 2], 3).expect("a job");
         assert_eq!([0, 1, 2, 3, 4].map(|worker| job.place(worker)), [(0, 0), (1, 0), (1, 1), (0, 1), (2, 0)]);

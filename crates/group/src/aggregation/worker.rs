@@ -1,5 +1,6 @@
 //! A worker with real numbers: the engine of its system, a socket, and the numbers of the operation under way.
 
+use super::cut::{Cut, Numbers, Sums};
 use super::elements::{Scale, exponents_of_block, half, read_elements};
 use super::message::{Join, Refusal, Welcome};
 use super::switch_connection::{Apart, SwitchAccess, SwitchConnection};
@@ -15,7 +16,7 @@ use strandway_proto::program::{Act, Elements, Program};
 use strandway_proto::units::Time;
 use strandway_switch::training::AnyWorker;
 use strandway_switch::window::START;
-use strandway_switch::{Exponents, Job, SelfClocked, System, Worker, WorkerSettings};
+use strandway_switch::{Exponents, Job, SelfClocked, Sharing, System, Worker, WorkerSettings};
 use strandway_udp::PlaneCounters;
 use strandway_udp::fragments::{FragmentOpener, FragmentSocket, From, Received, Sealing, channel_of};
 
@@ -24,11 +25,10 @@ const CALLS: usize = 8;
 
 /// The numbers of one operation: those of this worker, later the sums.
 pub struct Operation<'a> {
-    input: &'a [f32],
+    input: Numbers<'a>,
     /// The first key.
     first: u64,
-    keys: u64,
-    elements: usize,
+    cut: Cut,
     /// For each key: the numbers that this worker sends; later the result.
     numbers: Vec<i32>,
     /// For each key: is its result in floats?
@@ -61,25 +61,59 @@ impl Operation<'_> {
         self.floats.iter().filter(|float| **float).count() as u64
     }
 
-    /// Writes the sums; false if one of them has overflowed, which does not happen with honest workers.
-    pub fn restore(&self, scale: Scale, into: &mut [f32]) -> bool {
-        let mut sound = !self.odd;
+    /// Writes the sums; false if one of them has overflowed, which does not happen with honest workers. `into` has room
+    /// for the sums that this worker gets, and is of the kind of the numbers.
+    pub fn restore(&self, scale: Scale, into: Sums<'_>) -> bool {
+        match (into, self.input) {
+            (Sums::Floats(into), Numbers::Floats(input)) => self.restore_floats(scale, input, into),
+            (Sums::Integers(into), Numbers::Integers(input)) => self.restore_integers(input, into),
+            _ => false,
+        }
+    }
+
+    fn restore_floats(&self, scale: Scale, input: &[f32], into: &mut [f32]) -> bool {
+        let (elements, mut sound) = (self.cut.elements, !self.odd);
         if !self.exponents.is_empty() {
-            let results = into.chunks_mut(self.elements).zip(self.numbers.chunks(self.elements)).zip(&self.exponents);
+            let results = into.chunks_mut(elements).zip(self.numbers.chunks(elements)).zip(&self.exponents);
             for ((into, sums), exponents) in results {
-                let (first, second) = into.split_at_mut(half(self.elements).min(into.len()));
-                let (of_first, of_second) = sums.split_at(half(self.elements));
+                let (first, second) = into.split_at_mut(half(elements).min(into.len()));
+                let (of_first, of_second) = sums.split_at(half(elements));
                 let [a, b] = exponents.map(|exponent| Scale::of_block(self.workers, exponent));
                 sound &= a.restore(&of_first[..first.len()], first) & b.restore(&of_second[..second.len()], second);
             }
             return sound;
         }
-        for ((into, sums), &float) in
-            into.chunks_mut(self.elements).zip(self.numbers.chunks(self.elements)).zip(&self.floats)
-        {
-            match float {
+        let mut own = vec![0; elements];
+        for at in (0..self.cut.keys()).filter(|at| self.cut.owns(*at)) {
+            let into = &mut into[self.cut.result(at)];
+            let sums = &self.numbers[at as usize * elements..][..into.len()];
+            let input = &input[self.cut.range(at)];
+            // The owner of a share has not sent its own numbers.
+            let added = self.cut.is_shared() && scale.quantise(input, &mut own[..input.len()]);
+            match self.floats[at as usize] {
                 true => into.iter_mut().zip(sums).for_each(|(to, &bits)| *to = f32::from_bits(bits as u32)),
-                false => sound &= scale.restore(&sums[..into.len()], into),
+                false if added => {
+                    own.iter_mut().zip(sums).for_each(|(own, sum)| *own = own.saturating_add(*sum));
+                    sound &= scale.restore(&own[..into.len()], into);
+                }
+                false => sound &= scale.restore(sums, into),
+            }
+            if self.cut.is_shared() && (self.floats[at as usize] || !added) {
+                into.iter_mut().zip(input).for_each(|(sum, own)| *sum += *own);
+            }
+        }
+        sound
+    }
+
+    fn restore_integers(&self, input: &[i32], into: &mut [i32]) -> bool {
+        let mut sound = !self.odd;
+        for at in (0..self.cut.keys()).filter(|at| self.cut.owns(*at)) {
+            let into = &mut into[self.cut.result(at)];
+            into.copy_from_slice(&self.numbers[at as usize * self.cut.elements..][..into.len()]);
+            sound &= !self.floats[at as usize] && into.iter().all(|sum| *sum != i32::MAX && *sum != i32::MIN);
+            if self.cut.is_shared() {
+                let own = &input[self.cut.range(at)];
+                into.iter_mut().zip(own).for_each(|(sum, own)| *sum = sum.wrapping_add(*own));
             }
         }
         sound
@@ -91,18 +125,17 @@ impl Operation<'_> {
     }
 
     fn place(&self, key: u64) -> Option<std::ops::Range<usize>> {
-        let at = key.checked_sub(self.first).filter(|&at| at < self.keys)? as usize;
-        Some(at * self.elements..(at + 1) * self.elements)
+        let at = key.checked_sub(self.first).filter(|&at| at < self.cut.keys())? as usize;
+        Some(at * self.cut.elements..(at + 1) * self.cut.elements)
     }
 
     /// Turns our own fragment of a key into integers, by the exponents of its block.
     fn quantise(&mut self, key: u64, exponents: [i8; 2]) {
-        let Some(place) = self.place(key) else { return };
+        let (Some(place), Numbers::Floats(input)) = (self.place(key), self.input) else { return };
         self.exponents[(key - self.first) as usize] = exponents;
-        let end = place.end.min(self.input.len());
-        let (from, to) = (&self.input[place.start..end], &mut self.numbers[place]);
-        let (first, second) = from.split_at(half(self.elements).min(from.len()));
-        let (to_first, to_second) = to.split_at_mut(half(self.elements));
+        let (from, to) = (&input[self.cut.range(key - self.first)], &mut self.numbers[place]);
+        let (first, second) = from.split_at(half(self.cut.elements).min(from.len()));
+        let (to_first, to_second) = to.split_at_mut(half(self.cut.elements));
         for (exponent, from, to) in [(exponents[0], first, to_first), (exponents[1], second, to_second)] {
             // The agreed exponents are at least our own, so all numbers fit.
             Scale::of_block(self.workers, exponent).quantise(from, to);
@@ -110,11 +143,12 @@ impl Operation<'_> {
     }
 
     /// Our own fragment of a key, as floats.
-    fn own_floats(&mut self, place: std::ops::Range<usize>) -> &[i32] {
-        let end = place.end.min(self.input.len());
+    fn own_floats(&mut self, key: u64) -> &[i32] {
         self.scratch.clear();
-        self.scratch.extend(self.input[place.start.min(end)..end].iter().map(|x| x.to_bits() as i32));
-        self.scratch.resize(self.elements, 0);
+        if let (Numbers::Floats(input), Some(at)) = (self.input, key.checked_sub(self.first)) {
+            self.scratch.extend(input[self.cut.range(at)].iter().map(|x| x.to_bits() as i32));
+        }
+        self.scratch.resize(self.cut.elements, 0);
         &self.scratch
     }
 }
@@ -132,6 +166,8 @@ pub struct Session {
     system: System,
     /// SwitchML: each block has exponents of its own.
     exponents: bool,
+    /// The number of this worker.
+    worker: u16,
     next: u64,
     began: Instant,
     elements: Vec<i32>,
@@ -203,6 +239,7 @@ impl Session {
             job,
             system,
             exponents: join.exponents,
+            worker: join.worker,
             began: Instant::now(),
             elements: Vec::new(),
             strangers: 0,
@@ -217,6 +254,11 @@ impl Session {
     /// The system that the switch runs.
     pub(super) const fn system(&self) -> System {
         self.system
+    }
+
+    /// Does only the owner of a key get its sum?
+    pub(super) fn scatters(&self) -> bool {
+        self.job.shape.sharing != Sharing::All
     }
 
     /// The counters of the socket.
@@ -236,32 +278,49 @@ impl Session {
         Time(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX / 1_000).saturating_mul(1_000))
     }
 
-    /// Begins to add up buffers, in the memory of the operation before. `None` if numbers would overflow and the system
-    /// cannot add floats.
+    /// Begins to add up buffers, in the memory of the operation before. In a session that scatters, the numbers are the
+    /// equal shares of all workers. `None` if numbers would overflow and the system cannot add them in another way.
     pub fn begin<'a>(
         &mut self,
-        input: &'a [f32],
+        input: Numbers<'a>,
         scale: Scale,
         priority: u8,
         mut numbers: Vec<i32>,
     ) -> Option<Operation<'a>> {
+        if self.exponents && matches!(input, Numbers::Integers(_)) {
+            return None;
+        }
         let elements = usize::from(self.job.shape.elements);
-        let keys = input.len().div_ceil(elements) as u64;
+        let workers = self.job.workers().len();
+        let cut = match self.scatters() {
+            true => Cut::shares(input.len(), elements, usize::from(self.worker), workers),
+            false => Cut::whole(input.len(), elements),
+        };
+        let keys = cut.keys();
         numbers.clear();
         numbers.resize(keys as usize * elements, 0);
         let first = self.next;
-        if let (true, AnyWorker::SelfClocked(worker)) = (self.exponents, &mut self.engine) {
+        if let (true, Numbers::Floats(input), AnyWorker::SelfClocked(worker)) =
+            (self.exponents, input, &mut self.engine)
+        {
             let own: Option<Vec<[i8; 2]>> =
                 input.chunks(elements).map(|block| exponents_of_block(block, elements)).collect();
             worker.begin_round(own?);
         } else {
-            for ((key, from), to) in (first..).zip(input.chunks(elements)).zip(numbers.chunks_mut(elements)) {
-                if !scale.quantise(from, to) {
-                    match &mut self.engine {
-                        AnyWorker::Windowed(worker) => worker.overflow(key),
-                        AnyWorker::SelfClocked(_) => return None,
-                    }
+            for (at, to) in (0..).zip(numbers.chunks_mut(elements)) {
+                if input.write(cut.range(at), scale, to) || cut.is_shared() && cut.owns(at) {
+                    continue;
                 }
+                match (&mut self.engine, input) {
+                    (AnyWorker::Windowed(worker), Numbers::Floats(_)) => worker.overflow(first + at),
+                    _ => return None,
+                }
+            }
+            if cut.is_shared()
+                && let Numbers::Integers(input) = input
+                && !(0..keys).filter(|at| cut.owns(*at)).all(|at| scale.has_room(&input[cut.range(at)]))
+            {
+                return None;
             }
         }
         self.next += keys;
@@ -270,14 +329,13 @@ impl Session {
         let mut operation = Operation {
             input,
             first,
-            keys,
-            elements,
+            cut,
             numbers,
             floats: vec![false; keys as usize],
             exponents: if self.exponents { vec![[0; 2]; keys as usize] } else { Vec::new() },
-            workers: self.job.workers().len() as u32,
+            workers: workers as u32,
             odd: false,
-            left: keys,
+            left: cut.owned(),
             scratch: Vec::new(),
         };
         self.act(&mut operation, None);
@@ -321,10 +379,9 @@ impl Session {
             worker.send_watermark();
         }
         let nothing = &mut Operation {
-            input: &[],
+            input: Numbers::Floats(&[]),
             first: self.next,
-            keys: 0,
-            elements: 1,
+            cut: Cut::whole(0, 1),
             numbers: Vec::new(),
             floats: Vec::new(),
             exponents: Vec::new(),
@@ -363,11 +420,13 @@ impl Session {
     fn act(&mut self, operation: &mut Operation<'_>, incoming: Option<(&Fragment, &[i32])>) {
         while let Some(act) = self.engine.poll_act() {
             match act {
+                // The sums of other owners.
+                Act::Take { here: false, .. } => {}
                 Act::Take { key, .. } => {
                     let (Some((fragment, elements)), Some(place)) = (incoming, operation.place(key)) else { continue };
                     operation.floats[(key - operation.first) as usize] = fragment.marks.has(Marks::FLOAT);
                     operation.left -= 1;
-                    match elements.len() == operation.elements {
+                    match elements.len() == operation.cut.elements {
                         true => operation.numbers[place].copy_from_slice(elements),
                         false => operation.odd = true,
                     }
@@ -391,7 +450,7 @@ impl Session {
                     operation.quantise(key, worker.agreed(key).unwrap_or_default());
                 }
                 match fragment.marks.has(Marks::FLOAT) {
-                    true => socket.push(to, up, &fragment, operation.own_floats(place)),
+                    true => socket.push(to, up, &fragment, operation.own_floats(key)),
                     false => socket.push(to, up, &fragment, &operation.numbers[place]),
                 }
             }

@@ -1,10 +1,12 @@
 //! Requests of callers to the engine of a process, and the list in which they wait.
 
+use super::delegate::{Ended, Kind};
 use super::element::{Element, Reduction};
 use super::failure::Failure;
 use super::memory::Buffer;
 use super::record::Record;
 use super::work::Work;
+use crate::error::GroupError;
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::sync::mpsc::Sender;
@@ -41,6 +43,17 @@ pub(super) enum Command {
     Payload(u32, Sender<Result<(), Error>>),
     /// Asks for the operations under way.
     Report(Sender<Vec<Waiting>>),
+    /// Asks whether a team of a group works as it should.
+    Team {
+        group: u64,
+        kind: Kind,
+        answer: Sender<bool>,
+    },
+    /// A delegate has given back the memory of a task.
+    Delegated {
+        task: u64,
+        outcome: Result<Ended, GroupError>,
+    },
     Abort {
         group: u64,
     },

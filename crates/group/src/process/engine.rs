@@ -4,6 +4,8 @@
 mod arriving;
 mod connections;
 mod credit;
+mod delegated;
+mod delegates;
 mod ends;
 mod explore;
 mod local;
@@ -16,6 +18,8 @@ use super::local::Carrier;
 use super::message::{HEAD, Id, Message, PeerMessage, Signature};
 use super::record::Record;
 use super::task::{Pool, Task};
+pub(super) use delegated::Delegated;
+pub(super) use delegates::Delegates;
 use explore::Exploration;
 use local::{LocalMap, LocalSet};
 use state::{
@@ -106,6 +110,7 @@ pub(super) struct Engine {
     /// The number of the newest probe.
     next_probe: u64,
     ending: Option<Ending>,
+    delegates: Delegates,
     /// Messages that have not arrived, although their senders went on.
     lost: Lost,
 }
@@ -132,6 +137,7 @@ impl Engine {
         (id, place): (Id, Option<String>),
         ours: Vec<SocketAddrV6>,
         (tuning, credit): (Tuning, usize),
+        delegates: Delegates,
         lost: Lost,
     ) -> Engine {
         Engine {
@@ -169,6 +175,7 @@ impl Engine {
             // A random one: a process of an earlier meeting may answer late.
             next_probe: u64::from_be_bytes(*id.first_chunk().expect("16 bytes")),
             ending: None,
+            delegates,
             lost,
         }
     }
@@ -251,6 +258,8 @@ impl Engine {
                 drop(answer.send(outcome));
             }
             Command::Report(answer) => drop(answer.send(self.report())),
+            Command::Team { group, kind, answer } => drop(answer.send(self.uses_team(group, kind))),
+            Command::Delegated { task, outcome } => self.handle_delegated(task, outcome)?,
             Command::Abort { group } => {
                 if let Some(one) = self.groups.get_mut(&group) {
                     one.aborted = true;
@@ -259,6 +268,7 @@ impl Engine {
             }
             Command::Leave { group } => self.leave(group)?,
             Command::End(patience) => {
+                self.leave_all_teams();
                 self.ending = Some(Ending { until: Instant::now() + patience, bye: None });
             }
         }
@@ -301,6 +311,7 @@ impl Engine {
             failure,
             broken: None,
             aborted: false,
+            delegates: BTreeMap::new(),
         };
         let shared = |record: &&Record| record.local.as_ref().map(|local| &local.place) == self.place.as_ref();
         let count = members.iter().filter(shared).count();
@@ -335,6 +346,7 @@ impl Engine {
     /// This process leaves a group: from now on nothing waits for its messages.
     fn leave(&mut self, group: u64) -> Outcome {
         self.fail_group(group, &Failure::Aborted)?;
+        self.leave_teams(group);
         if let Some(one) = self.groups.remove(&group) {
             for (tag, list) in one.messages {
                 for (from, message) in list {

@@ -36,6 +36,8 @@ pub enum Failure {
     Aborted,
     /// Ranks called with buffers or jobs that do not fit each other, or buffers do not fit the job.
     Mismatch(String),
+    /// The team that computes some of the group's collectives (by multicast or a switch) cannot go on, for this reason.
+    Team(String),
     /// The process's node does not work any more, for this reason.
     Node(String),
     /// These messages did not arrive before the process ended, although their calls had ended well.
@@ -71,7 +73,7 @@ impl fmt::Display for Failure {
                 }
             }
             Failure::Aborted => f.write_str("the group was aborted"),
-            Failure::Mismatch(what) => f.write_str(what),
+            Failure::Mismatch(what) | Failure::Team(what) => f.write_str(what),
             Failure::Undelivered(lines) => write!(f, "these did not arrive: {}", lines.join("; ")),
             Failure::Node(what) => write!(f, "the node of this process has stopped: {what}"),
         }

@@ -2,6 +2,7 @@
 
 use super::Process;
 use super::commands::{Begin, Command, Waiting, What};
+use super::delegate::Kind;
 use super::element::{Element, Reduction};
 use super::failure::Failure;
 use super::memory::Buffer;
@@ -10,7 +11,7 @@ use super::recording::Called;
 use super::work::Work;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use strandway_collective::plan::{BufferRange, CollectiveCall};
+use strandway_collective::plan::{BufferRange, CollectiveCall, PlanAlgorithm};
 
 /// The options of a group. Ranks need not agree on them.
 #[derive(Clone, Copy, Debug)]
@@ -208,6 +209,14 @@ impl Group {
         self.process.waiting()
     }
 
+    /// Has the last call of this algorithm gone by multicast, or by the switch, and not by what takes its place?
+    pub(super) fn uses_team(&self, algorithm: PlanAlgorithm) -> bool {
+        let Some(kind) = Kind::of_algorithm(algorithm) else { return true };
+        let (answer, answered) = std::sync::mpsc::channel();
+        self.process.submit(Command::Team { group: self.id, kind, answer });
+        answered.recv_timeout(Duration::from_secs(10)).unwrap_or(false)
+    }
+
     /// Begins to send a buffer to a rank, to a receive with the same tag.
     ///
     /// # Errors
@@ -250,7 +259,7 @@ impl Group {
         let recorded = self.process.recorder().map(|recorder| {
             let called = match &what {
                 What::Call(call) => {
-                    let algorithm = self.process.algorithm(call, self.ranks());
+                    let algorithm = self.process.algorithm(call, self.ranks(), (element, reduction));
                     Called::Collective { call, ranks: self.ranks(), algorithm }
                 }
                 What::Send { to, tag, at } => Called::Send { to: *to, tag: *tag, bytes: at.len() },

@@ -354,6 +354,11 @@ pub(super) fn from_env() -> Result<(ProcessOptions, Names), GroupError> {
             _ => return Err(wrong("STRANDWAY_SHARED_MEMORY", &value, "give 0 or 1")),
         };
     }
+    if let Some(team) = get("STRANDWAY_TEAM") {
+        let wanted = "give the number of a multicast team, 0 to 65535";
+        options.team = Some(team.parse().map_err(|_| wrong("STRANDWAY_TEAM", &team, wanted))?);
+    }
+    options.switch = super::delegate::switch_from(get)?;
     options.record = get("STRANDWAY_RECORD").map(std::path::PathBuf::from);
     if let Some(rtt) = get("STRANDWAY_RTT") {
         let ms: f64 = rtt.parse().map_err(|_| wrong("STRANDWAY_RTT", &rtt, "give milliseconds there and back"))?;

@@ -6,9 +6,11 @@
 //! likely to come soon.
 
 use super::commands::{Command, Commands};
+use super::delegate::Ended;
 use super::engine::Engine;
 use super::failure::Failure;
 use super::work::{Progress, Work};
+use crate::error::GroupError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError, TryLockError};
@@ -153,6 +155,10 @@ impl ProgressEngine {
 }
 
 impl Progress for ProgressEngine {
+    fn note_delegated(&self, task: u64, outcome: Result<Ended, GroupError>) {
+        self.submit(Command::Delegated { task, outcome });
+    }
+
     fn drive(&self, work: &Work, until: Option<Instant>) {
         if self.called.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return;

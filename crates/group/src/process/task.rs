@@ -1,6 +1,7 @@
 //! A collective under way at one rank: its plan, and the state of each of its messages and sums.
 
 use super::element::{Element, Reduction, combine, divide, scale};
+use super::engine::Delegated;
 use super::failure::Failure;
 use super::message::{Landing, Signature};
 use super::work::Work;
@@ -108,38 +109,54 @@ pub(super) struct Task {
     held: BTreeMap<usize, Vec<u8>>,
     /// The number of open keys and of writes under way.
     pub(super) uses: usize,
+    /// The delegate's part, if one performs the call. `left` counts it, too.
+    pub(super) delegated: Option<Delegated>,
 }
 
 impl Task {
-    pub(super) fn new(node: &mut Node, pool: &mut Pool, mut call: Call) -> Result<Task, Error> {
-        let RankPlan { sends, receives, sums, scratch, .. } = &call.plan;
-        call.regions.extend(scratch.iter().map(|length| node.register(vec![0; *length])));
+    pub(super) fn new(node: &mut Node, pool: &mut Pool, call: Call) -> Result<Task, Error> {
         let mut task = Task {
             began: Instant::now(),
-            sent: vec![Stage::Waiting; sends.len()],
-            received: vec![Stage::Waiting; receives.len()],
-            sums: sums.iter().map(|_| Summing { came: HashMap::new(), next: 0, before: None }).collect(),
-            added: vec![false; sums.len()],
+            sent: Vec::new(),
+            received: Vec::new(),
+            sums: Vec::new(),
+            added: Vec::new(),
             first_sum: 0,
             first_send: 0,
             first_receive: 0,
             opened: HashMap::new(),
-            left: sends.len() + receives.len() + sums.len(),
+            left: 0,
             source: None,
             asked: None,
             offer: None,
-            posted: vec![false; sends.len()],
+            posted: Vec::new(),
             kept: HashMap::new(),
             held: BTreeMap::new(),
             uses: 0,
+            delegated: None,
             call,
         };
-        task.prepare(node)?;
-        for sum in 0..task.added.len() {
-            // Rank 0 begins with its own numbers.
-            task.add(node, pool, sum)?;
-        }
+        task.restart(node, pool)?;
         Ok(task)
+    }
+
+    /// Begins the plan of its call; another plan that it had is over.
+    pub(super) fn restart(&mut self, node: &mut Node, pool: &mut Pool) -> Result<(), Error> {
+        let RankPlan { sends, receives, sums, scratch, .. } = &self.call.plan;
+        self.call.regions.extend(scratch.iter().map(|length| node.register(vec![0; *length])));
+        self.sent = vec![Stage::Waiting; sends.len()];
+        self.received = vec![Stage::Waiting; receives.len()];
+        self.sums = sums.iter().map(|_| Summing { came: HashMap::new(), next: 0, before: None }).collect();
+        self.added = vec![false; sums.len()];
+        (self.first_sum, self.first_send, self.first_receive) = (0, 0, 0);
+        self.left = sends.len() + receives.len() + sums.len();
+        self.posted = vec![false; sends.len()];
+        self.prepare(node)?;
+        for sum in 0..self.added.len() {
+            // Rank 0 begins with its own numbers.
+            self.add(node, pool, sum)?;
+        }
+        Ok(())
     }
 
     /// Scales the numbers that this rank contributes, and copies those that stay at this rank.
@@ -383,8 +400,14 @@ impl Task {
         Ok(())
     }
 
-    /// The ranks that it waits for; some more than once.
+    /// The ranks that it waits for; some more than once. A delegate may wait for any other rank.
     pub(super) fn awaited(&self) -> impl Iterator<Item = u32> {
+        let ranks = if self.delegated.as_ref().is_some_and(Delegated::is_pending) { self.call.ranks } else { 0 };
+        self.messages_of().chain((0..ranks).filter(|rank| *rank != self.call.rank))
+    }
+
+    /// The ranks whose messages it waits for, or which have not taken its own; some more than once.
+    fn messages_of(&self) -> impl Iterator<Item = u32> {
         let receives = self.call.plan.receives.iter().zip(&self.received);
         let sends = self.call.plan.sends.iter().zip(&self.sent);
         receives
@@ -395,10 +418,12 @@ impl Task {
 
     /// The ranks that it waits for, once each.
     pub(super) fn waits_for(&self) -> Vec<u32> {
-        let mut ranks: Vec<u32> = self.awaited().collect();
-        ranks.sort_unstable();
-        ranks.dedup();
-        ranks
+        once_each(self.awaited())
+    }
+
+    /// The ranks that it waits for without its delegate, once each.
+    pub(super) fn waits_for_messages(&self) -> Vec<u32> {
+        once_each(self.messages_of())
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -406,10 +431,21 @@ impl Task {
     }
 }
 
+fn once_each(ranks: impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut ranks: Vec<u32> = ranks.collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    ranks
+}
+
 impl Drop for Task {
     /// Ends the work of a task, so that no caller waits for it for ever. If the work has ended already, this changes
     /// nothing.
     fn drop(&mut self) {
-        self.call.work.end(Err(Failure::Node("its thread has ended".into())));
+        let failure = Failure::Node("its thread has ended".into());
+        match &self.delegated {
+            Some(delegated) => delegated.order.stop(&failure),
+            None => self.call.work.end(Err(failure)),
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! Measures the lengths at which collectives change their algorithm, and the algorithms.
 
 use super::launch::prepare;
-use super::{Group, GroupOptions, Launch, Prefixed, ProcessOptions, Reduction};
+use super::{Failure, Group, GroupOptions, Launch, Prefixed, ProcessOptions, Reduction};
 use crate::error::GroupError;
 use std::time::{Duration, Instant};
-use strandway_collective::plan::Tuning;
 use strandway_collective::plan::direct::EAGER;
+use strandway_collective::plan::{PlanAlgorithm, Tuning};
 
 /// One value of one key, and the time that collectives took with it.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,12 +37,13 @@ const CANDIDATES: [(&str, &[usize], &str, &[usize]); 3] = [
     ),
 ];
 
-/// The collectives with several algorithms, and those algorithms; the direct one is the first.
+/// The collectives with several algorithms, and those algorithms; the direct one is the first. Multicast counts only
+/// where a plane carries it, and a switch only where it adds.
 const ALGORITHMS: [(&str, &[&str]); 4] = [
-    ("all_reduce", &["direct", "ring", "halving-doubling", "tree"]),
-    ("all_gather", &["direct", "ring", "halving-doubling", "pat"]),
-    ("reduce_scatter", &["direct", "ring", "pat"]),
-    ("broadcast", &["direct", "ring"]),
+    ("all_reduce", &["direct", "ring", "halving-doubling", "tree", "in-network"]),
+    ("all_gather", &["direct", "ring", "halving-doubling", "pat", "multicast"]),
+    ("reduce_scatter", &["direct", "ring", "pat", "in-network"]),
+    ("broadcast", &["direct", "ring", "multicast"]),
 ];
 
 /// The sizes in bytes at which algorithms are compared.
@@ -91,9 +92,17 @@ pub fn tune(launch: &Launch, runs: u32, mut each: impl FnMut(&Candidate)) -> Res
             let mut part = Prefixed(&mut store, format!("{collective}{algorithm}"));
             let (wire, ranks) = (ProcessOptions { tuning, ..wire.clone() }, (launch.rank, launch.ranks));
             let (_, group) = Group::form_by(&mut part, ranks, options, &offer, &wire, |_| None)?;
+            // The longest size shows whether the team works as it should; the ranks agree on that.
+            let largest = SIZES[SIZES.len() - 1];
+            let failed = |failure: Failure| GroupError::Config(failure.to_string());
+            if let Some(by_team) = PlanAlgorithm::named(algorithm).filter(|one| one.is_of_team()) {
+                measure(&group, collective, largest, 0).map_err(failed)?;
+                if !everywhere(&group, group.uses_team(by_team)).map_err(failed)? {
+                    continue;
+                }
+            }
             for bytes in SIZES {
-                let time = measure(&group, collective, bytes, runs);
-                let time = time.map_err(|failure| GroupError::Config(failure.to_string()))?;
+                let time = measure(&group, collective, bytes, runs).map_err(failed)?;
                 each(&Candidate { key: collective, bytes, algorithm: Some(algorithm), time });
                 times.push((bytes, algorithm, time));
             }
@@ -132,8 +141,15 @@ fn rules_of(collective: &str, times: &[(usize, &str, Duration)]) -> Vec<String> 
     rules
 }
 
-/// The median of some runs, at the slowest rank. `size`: bytes of the longest buffer of a rank.
-fn measure(group: &Group, collective: &str, size: usize, runs: u32) -> Result<Duration, super::Failure> {
+/// Is it so at all ranks?
+fn everywhere(group: &Group, here: bool) -> Result<bool, Failure> {
+    let mut all = [i32::from(here)];
+    group.all_reduce(&mut all, Reduction::Min)?;
+    Ok(all[0] == 1)
+}
+
+/// The median of some runs, at the slowest rank; zero if there are none. `size`: bytes of the longest buffer of a rank.
+fn measure(group: &Group, collective: &str, size: usize, runs: u32) -> Result<Duration, Failure> {
     let ranks = group.ranks() as usize;
     let mut numbers = vec![0f32; size / 4 / ranks * ranks];
     let mut block = vec![0f32; numbers.len() / ranks];
@@ -154,7 +170,7 @@ fn measure(group: &Group, collective: &str, size: usize, runs: u32) -> Result<Du
     }
     group.all_reduce(&mut times, Reduction::Max)?;
     times.sort_by(f64::total_cmp);
-    Ok(Duration::from_secs_f64(times[times.len() / 2]))
+    Ok(times.get(times.len() / 2).map_or(Duration::ZERO, |median| Duration::from_secs_f64(*median)))
 }
 
 #[cfg(test)]

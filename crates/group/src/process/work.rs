@@ -1,7 +1,9 @@
 //! The handle of a collective: whether the collective has ended, and with which result.
 
+use super::delegate::Ended;
 use super::failure::Failure;
 use super::recording::RecordedCall;
+use crate::error::GroupError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -12,6 +14,9 @@ pub(super) trait Progress: Send + Sync {
     /// Moves packets until a work has ended, or until `until`. Returns at once if another caller does so, because that
     /// caller moves this work, too.
     fn drive(&self, work: &Work, until: Option<Instant>);
+
+    /// A delegate has given back the memory of a task.
+    fn note_delegated(&self, task: u64, outcome: Result<Ended, GroupError>);
 }
 
 /// A collective under way, or ended. A clone is the same one.
@@ -76,6 +81,11 @@ impl Work {
         if let Some(recorded) = &self.0.recorded {
             recorded.start();
         }
+    }
+
+    /// A delegate has given back the memory of a task of this work.
+    pub(super) fn note_delegated(&self, task: u64, outcome: Result<Ended, GroupError>) {
+        self.0.progress.note_delegated(task, outcome);
     }
 
     /// Has it ended? Its memory is the caller's again then.

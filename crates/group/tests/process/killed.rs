@@ -46,11 +46,11 @@ fn rank_in_a_namespace() {
     }
 }
 
-struct Fabric([String; 2]);
+pub(super) struct Fabric(pub(super) [String; 2]);
 
 impl Fabric {
     /// Two hosts with a link for each plane; none where that is not allowed.
-    fn new(name: &str) -> Option<Fabric> {
+    pub(super) fn new(name: &str) -> Option<Fabric> {
         let name = |host: u32| format!("strandway-{name}-{}-{host}", std::process::id());
         let fabric = Fabric([name(0), name(1)]);
         let [one, other] = &fabric.0;
@@ -66,12 +66,18 @@ impl Fabric {
     }
 
     fn start(&self, rank: usize, folder: &std::path::Path) -> Child {
+        let text = format!("{rank} {}", folder.display());
+        self.run(rank, "process::killed::rank_in_a_namespace", (AS_RANK, &text))
+    }
+
+    /// Runs a test of this program at a host, with a variable of its environment.
+    pub(super) fn run(&self, rank: usize, test: &str, (name, value): (&str, &str)) -> Child {
         let program = std::env::current_exe().expect("this program");
         Command::new("ip")
             .args(["netns", "exec", &self.0[rank]])
             .arg(program)
-            .args(["--exact", "process::killed::rank_in_a_namespace", "--nocapture"])
-            .env(AS_RANK, format!("{rank} {}", folder.display()))
+            .args(["--exact", test, "--nocapture"])
+            .env(name, value)
             .stdout(Stdio::null())
             .spawn()
             .expect("starts")
@@ -86,22 +92,22 @@ impl Drop for Fabric {
     }
 }
 
-fn ip(arguments: &str) -> bool {
+pub(super) fn ip(arguments: &str) -> bool {
     let outcome = Command::new("ip").args(arguments.split_whitespace()).stderr(Stdio::null()).status();
     outcome.is_ok_and(|status| status.success())
 }
 
 /// A folder of a test's own.
-struct Folder(PathBuf);
+pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Folder {
+    pub(super) fn new(name: &str) -> Folder {
         let path = std::env::temp_dir().join(format!("strandway-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).expect("a folder");
         Folder(path)
     }
 
-    fn wait_for(&self, name: &str, longest: Duration) {
+    pub(super) fn wait_for(&self, name: &str, longest: Duration) {
         let until = Instant::now() + longest;
         while !self.0.join(name).exists() {
             assert!(Instant::now() < until, "no {name} after {longest:?}");

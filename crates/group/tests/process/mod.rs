@@ -1,6 +1,7 @@
 //! Process groups on loopback: every collective against arithmetic, and ranks that fail.
 
 mod calls;
+mod casts;
 mod chaos;
 mod ends;
 mod hostile;

@@ -221,7 +221,8 @@ fn on_servers(plan: &JobPlan, job: &ScriptedJob, ranks: &[&RankTimes]) -> Vec<Op
         let sum: f64 = ended.iter().sum();
         let bounds: f64 = all.iter().map(|(whole, _)| whole.bound.as_us()).sum();
         let bus = |plan: &WholePlan| {
-            bandwidth(plan.kind, plan.ranks, Bytes(plan.bytes), Span::from_us(1)).map_or(0.0, |rates| rates.bus * 1e3)
+            let ranks = plan.ranks * plan.each;
+            bandwidth(plan.kind, ranks, Bytes(plan.bytes), Span::from_us(1)).map_or(0.0, |rates| rates.bus * 1e3)
         };
         let ended_bytes: f64 = all.iter().filter(|(_, time)| time.is_some()).map(|(plan, _)| bus(plan)).sum();
         let all_bytes: f64 = all.iter().map(|(plan, _)| bus(plan)).sum();

@@ -14,10 +14,25 @@ pub(super) fn body(report: &Report) -> String {
         heading(&format!("{} · profile {}", report.scenario, report.profile), &finding::finding(report), &lead(report));
     out.push_str(&finding::cards(report));
     out.push_str(&remarks(report));
-    out.push_str(&unfinished(report));
+    let whole = report.approximate.is_none();
+    if whole {
+        out.push_str(&unfinished(report));
+    }
     out.push_str(&jobs::section(&report.jobs, &report.faults));
     out.push_str(&expectations(report));
-    out.push_str(&classes(report));
+    if whole {
+        out.push_str(&of_all_flows(report));
+    }
+    out.push_str("<h2>How it was made</h2>\n");
+    out.push_str(&how_made(&report.origin, &report.origin.scenario));
+    out.push_str(&parameters(report, "Parameters of the profile"));
+    out.push_str(&footer(report));
+    out
+}
+
+/// What a run knows of its flows, over time and in the fabric.
+fn of_all_flows(report: &Report) -> String {
+    let mut out = classes(report);
     out.push_str(&collectives(collective_rows(report)));
     out.push_str(&why::chart(&report.why));
     out.push_str("<h2>Over time</h2><div class=\"charts\">\n");
@@ -43,10 +58,6 @@ pub(super) fn body(report: &Report) -> String {
     out.push_str(&entropies(report));
     out.push_str(&links(report));
     out.push_str(&flows(report));
-    out.push_str("<h2>How it was made</h2>\n");
-    out.push_str(&how_made(&report.origin, &report.origin.scenario));
-    out.push_str(&parameters(report, "Parameters of the profile"));
-    out.push_str(&footer(report));
     out
 }
 
@@ -88,6 +99,9 @@ fn lead(report: &Report) -> String {
     } else {
         format!("{}. ", report.description.trim_end_matches('.'))
     };
+    if report.approximate.is_some() {
+        return format!("{about}{}.", fabric_line(report));
+    }
     format!("{about}{loss}; {}. {}.", rate_phrase(report), fabric_line(report))
 }
 

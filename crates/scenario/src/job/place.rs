@@ -16,6 +16,7 @@ use crate::fsdp::STEPS_MAX;
 use crate::maker::{Maker, fits};
 use crate::plans::JobPlan;
 use crate::plans::{CollectivePlan, Execution};
+use crate::reduction::Reduction;
 use crate::servers::Servers;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -84,7 +85,7 @@ impl Maker<'_> {
 
     /// Chooses the servers of a job and marks them as taken.
     fn take_servers(&mut self, written: &JobKeys, servers: &Servers) -> Option<Vec<u32>> {
-        let ranks = written.ranks();
+        let ranks = written.ranks() / self.context.reduction.hosts();
         let needed = ranks.div_ceil(servers.gpus);
         if ranks > servers.gpus && !ranks.is_multiple_of(servers.gpus) {
             let what = format!("makes {ranks} ranks, which do not fill servers of {} GPUs", servers.gpus);
@@ -166,12 +167,27 @@ impl<'a, 'm> Placer<'a, 'm> {
 
 impl Placer<'_, '_> {
     fn seat(&self, rank: u32) -> RankPosition {
-        let (tp, copies) = (self.written.tp, self.written.copies());
+        let (tp, copies) = (self.tp(), self.copies());
         RankPosition { tp: rank % tp, copy: rank / tp % copies, stage: rank / tp / copies }
     }
 
     fn rank(&self, seat: RankPosition) -> u32 {
-        seat.tp + self.written.tp * (seat.copy + self.written.copies() * seat.stage)
+        seat.tp + self.tp() * (seat.copy + self.copies() * seat.stage)
+    }
+
+    /// The ranks of a tensor-parallel group that are simulated: those on the rails that are.
+    fn tp(&self) -> u32 {
+        self.written.tp / self.maker.context.reduction.rails
+    }
+
+    /// The ranks that hold one share of a layer and are simulated.
+    fn copies(&self) -> u32 {
+        self.written.copies() / self.maker.context.reduction.replicas
+    }
+
+    /// The number of ranks that are simulated.
+    fn ranks(&self) -> u32 {
+        self.written.ranks() / self.maker.context.reduction.hosts()
     }
 
     pub(super) fn server(&self, rank: u32) -> u32 {
@@ -187,8 +203,9 @@ impl Placer<'_, '_> {
     }
 
     fn place(mut self) {
-        let ranks = self.written.ranks();
-        let fine = self.written.tp > self.servers.gpus;
+        let ranks = self.ranks();
+        let reduction = self.maker.context.reduction;
+        let fine = self.written.tp > self.servers.gpus * reduction.rails;
         // Ranks with the most loaded experts are the first of each group.
         let ep = self.written.ep;
         let skewed = ep > 1 && self.written.imbalance > 1.0;
@@ -197,7 +214,8 @@ impl Placer<'_, '_> {
         let mut roles = Vec::new();
         for stage in 0..self.written.pp {
             for load in &loads {
-                let role = Writer::new(self.written, stage, *load, fine).role();
+                let mut role = Writer::new(self.written, stage, *load, fine).role();
+                role.divide(reduction);
                 if role.steps.len() as u64 > STEPS_MAX {
                     let what = format!("makes {} steps per rank", role.steps.len());
                     let remedy = "write fewer micro_batches or iterations";
@@ -236,11 +254,13 @@ impl Placer<'_, '_> {
 
     /// Adds the job to the run. `steps` is the number of steps of all ranks together.
     pub(super) fn finish(self, scripts: Vec<Script>, roles: Vec<u32>, operations: Vec<Vec<Operation>>, steps: u64) {
-        let ranks = self.written.ranks();
+        let ranks = self.ranks();
         let hosts: Vec<HostId> = (0..ranks).map(|rank| self.host(rank)).collect();
         let seats = (0..ranks).map(|rank| self.gpu(rank) as u16).collect();
         let shortest = self.maker.context.topology.shortest_latency();
-        let start = self.maker.workload.common.start;
+        let start = self.maker.context.reduction.span(self.maker.workload.common.start);
+        // The times of steps are most of what is known of such a run.
+        let reduced = self.maker.context.reduction != Reduction::NONE;
         let Placer { written, servers, maker, plan, teams, locals, .. } = self;
         let number = maker.traffic.jobs.len() as u32;
         let start = maker.moment(start);
@@ -259,7 +279,7 @@ impl Placer<'_, '_> {
             stragglers: written.stragglers,
             noise: written.noise,
             seed: maker.context.seed,
-            keeps_steps: steps <= KEPT_MAX,
+            keeps_steps: steps <= if reduced { 8 * KEPT_MAX } else { KEPT_MAX },
             // Set when all workloads are known.
             first_message: 0,
             first_word: 0,
@@ -359,7 +379,7 @@ impl Placer<'_, '_> {
         self.plan.bound = bound.max(self.nic_bound());
         // The work of an average rank without overlap: computation, network, links inside servers.
         let mut serial = filled;
-        let ranks = u64::from(self.written.ranks());
+        let ranks = u64::from(self.ranks());
         let mut network = 0u128;
         for (_, places) in &self.plan.operations {
             for made in places.iter().map(|&place| &self.maker.traffic.collectives[place]) {

@@ -1,6 +1,7 @@
 //! The steps of one role, and the groups and operations that they name.
 
 use super::kinds::KINDS;
+use crate::reduction::Reduction;
 use strandway_collective::{Script, Step, Work};
 use strandway_import::trace::Kind;
 
@@ -70,6 +71,15 @@ impl Role {
     ) -> u32 {
         self.operations.push((operation, kind));
         self.step(stream, kind, layer, Work::Operation(self.operations.len() as u32 - 1), after)
+    }
+
+    /// Divides the times of computation, in a run of smaller jobs.
+    pub(super) fn divide(&mut self, reduction: Reduction) {
+        for step in &mut self.steps {
+            if let Work::Compute(span) = &mut step.work {
+                *span = reduction.span(*span);
+            }
+        }
     }
 
     pub(super) fn script(self) -> Script {

@@ -75,7 +75,8 @@ process groups: docs/python.md). Nothing else should run there. The keys of the 
   tree    broadcasts of more bytes are scattered and gathered, shorter ones go down a tree (no difference with two ranks)
   part    bytes of a part of a long reduction; the first parts are added while others are under way
   algorithm  rules for other algorithms than the direct one, where those take at most 0.9 of its time:
-          [COLLECTIVE=]direct|ring|halving-doubling|tree|pat[>BYTES] with commas between them; the last that fits decides
+          [COLLECTIVE=]direct|ring|halving-doubling|tree|pat|multicast|in-network[>BYTES] with commas between them; the last
+          that fits decides; multicast counts where a plane carries it, in-network where STRANDWAY_SWITCH adds
 
 Examples:
   torchrun --no-python --nproc-per-node 4 strandway perf tune --write tuning

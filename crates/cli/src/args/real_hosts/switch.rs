@@ -166,8 +166,9 @@ pub(crate) struct UseSwitchArgs {
     /// in-network: the file with the job's key; not needed on loopback
     #[arg(long, value_name = "FILE")]
     pub(crate) job_key: Option<PathBuf>,
-    /// in-network: numbers in a fragment, 1 to 256
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=256))]
+    /// in-network: numbers in a fragment, 1 to 2048; more than 256 need an MTU above 1,500 and a switch that allows
+    /// them
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=2048))]
     pub(crate) lanes: u16,
     /// in-network: limit on simultaneous fragments; the switch may allow fewer [default: as many as fill 4 ms at the
     /// rate, 32 to 512]

@@ -90,12 +90,13 @@ impl Engine {
 
     /// A message of a collective. True if it was stored for a call that has not begun here.
     fn handle_collective(&mut self, peer: usize, key: (u64, u64), early: Early) -> Result<bool, Error> {
-        if let Some(id) = self.task_of(key) {
+        if let Some(id) = self.task_of(key).filter(|id| !self.is_deferred(*id, &early)) {
             self.handle_early(id, peer, early)?;
             self.progress(id)?;
             return Ok(false);
         }
-        if let Some(group) = self.groups.get_mut(&key.0)
+        if self.task_of(key).is_none()
+            && let Some(group) = self.groups.get_mut(&key.0)
             && key.1 < group.begun
         {
             if let (Some(&from), false) = (group.ranks.get(&peer), group.failed.contains(&key.1)) {
@@ -108,6 +109,15 @@ impl Engine {
         }
         self.early.entry(key).or_default().push((peer, early));
         Ok(true)
+    }
+
+    /// Does a message wait until a delegate has returned its call? Another rank may be ahead.
+    pub(super) fn is_deferred(&self, id: u64, early: &Early) -> bool {
+        let Some(task) = self.tasks.get(&id) else { return false };
+        let (Early::Bytes(tag, theirs, _) | Early::Ready(tag, theirs) | Early::Open(tag, theirs, _)) = early else {
+            return false;
+        };
+        *theirs == task.call.signature && task.delegated.as_ref().is_some_and(|delegated| delegated.defers(*tag))
     }
 
     /// A message arrives for a call that has ended well here: the other rank has called something else, or has failed

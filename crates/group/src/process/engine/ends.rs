@@ -166,7 +166,9 @@ impl Engine {
             return Ok(arrived || now > bye);
         }
         let is_gone = |line: &PeerConnection| matches!(line, PeerConnection::Gone(_));
-        let said = arrived && self.peers.iter().all(|one| one.backlog.is_empty() || is_gone(&one.line));
+        let said = self.are_teams_left()
+            && arrived
+            && self.peers.iter().all(|one| one.backlog.is_empty() || is_gone(&one.line));
         if !said && now <= until {
             return Ok(false);
         }

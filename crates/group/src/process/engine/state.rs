@@ -1,9 +1,11 @@
 //! The engine's state: peers, groups, messages and memory.
 
+use super::super::delegate::Kind;
 use super::super::failure::Failure;
 use super::super::message::{Landing, Signature};
 use super::super::probe::Probe;
 use super::super::record::Record;
+use super::delegates::Running;
 use super::local::LocalMap;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddrV6;
@@ -138,6 +140,7 @@ pub(super) struct Group {
     /// The reason why the ranks no longer agree on which of their calls belong together. No later call can be right.
     pub(super) broken: Option<Failure>,
     pub(super) aborted: bool,
+    pub(super) delegates: BTreeMap<Kind, Running>,
 }
 
 pub(super) enum QueuedMessage {

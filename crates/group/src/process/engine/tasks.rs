@@ -36,6 +36,10 @@ impl Engine {
             one.begun = number + 1;
             one.tasks.insert(number, id);
         }
+        if let Some(kind) = self.delegate_for(&what, (element, reduction), ranks) {
+            let begin = Begin { group, number, what, buffers, element, reduction, timeout, work };
+            return self.begin_delegated(kind, id, begin);
+        }
         let (mut regions, mut owners) = (Vec::with_capacity(buffers.len()), Vec::new());
         for buffer in buffers {
             let (bytes, owner) = buffer.into_parts();
@@ -78,17 +82,12 @@ impl Engine {
             owners,
         };
         let task = Task::new(&mut self.node, &mut self.pool, call)?;
-        self.deadlines.extend(task.deadline().map(|deadline| (deadline, id)));
-        self.tasks.insert(id, task);
         match what {
-            What::Call(_) => {
-                let key = (group, number.unwrap_or_default());
-                // This rank's blocks leave before anything is added to them in place.
-                self.let_sends_leave(id)?;
-                for (peer, early) in self.take_early(key)? {
-                    self.handle_early(id, peer, early)?;
-                }
-            }
+            What::Call(_) => return self.add_task(id, task),
+            _ => self.insert_task(id, task),
+        }
+        match what {
+            What::Call(_) => {}
             What::Send { to, tag, at } => self.begin_send(id, to, tag, &at)?,
             What::Receive { from, tag, .. } => {
                 if let Some(task) = self.tasks.get_mut(&id) {
@@ -97,10 +96,42 @@ impl Engine {
                 self.begin_receive(id, from, tag)?;
             }
         }
-        if let Some(failure) = self.find_gone(id) {
-            return self.fail(id, &failure);
+        self.progress_unless_gone(id)
+    }
+
+    fn insert_task(&mut self, id: u64, task: Task) {
+        self.deadlines.extend(task.deadline().map(|deadline| (deadline, id)));
+        self.tasks.insert(id, task);
+    }
+
+    /// Begins the task of a collective call.
+    pub(super) fn add_task(&mut self, id: u64, task: Task) -> Outcome {
+        let key = (task.call.group, task.call.number.unwrap_or_default());
+        self.insert_task(id, task);
+        self.start_messages(id, key)
+    }
+
+    /// Lets the messages of a collective call leave, and takes those that have come.
+    pub(super) fn start_messages(&mut self, id: u64, key: (u64, u64)) -> Outcome {
+        // This rank's blocks leave before anything is added to them in place.
+        self.let_sends_leave(id)?;
+        let early = self.early.remove(&key).unwrap_or_default();
+        let (later, early): (Vec<_>, Vec<_>) = early.into_iter().partition(|(_, one)| self.is_deferred(id, one));
+        if !later.is_empty() {
+            self.early.insert(key, later);
         }
-        self.progress(id)
+        self.note_taken(&early)?;
+        for (peer, early) in early {
+            self.handle_early(id, peer, early)?;
+        }
+        self.progress_unless_gone(id)
+    }
+
+    fn progress_unless_gone(&mut self, id: u64) -> Outcome {
+        match self.find_gone(id) {
+            Some(failure) => self.fail(id, &failure),
+            None => self.progress(id),
+        }
     }
 
     /// Takes the messages of a call that have come before it began here. Their senders may send more now.
@@ -109,13 +140,18 @@ impl Engine {
             return Ok(Vec::new());
         }
         let early = self.early.remove(&key).unwrap_or_default();
-        for (peer, early) in &early {
+        self.note_taken(&early)?;
+        Ok(early)
+    }
+
+    fn note_taken(&mut self, early: &[(usize, Early)]) -> Outcome {
+        for (peer, early) in early {
             self.peers[*peer].early -= early.bytes();
             if let Early::Bytes(_, _, bytes) = early {
                 self.give_back(*peer, bytes.len())?;
             }
         }
-        Ok(early)
+        Ok(())
     }
 
     /// A call was refused at this rank: it takes its number, and the other ranks hear the reason.
@@ -150,15 +186,18 @@ impl Engine {
                 _ => None,
             }
         };
-        task.waits_for().into_iter().find_map(|rank| match rank {
-            // A receive from any rank can be filled as long as one rank is left.
-            u32::MAX => {
-                let others = (0..group.members.len() as u32).filter(|other| *other != group.rank);
-                let all: Option<Vec<Failure>> = others.map(gone).collect();
-                all.and_then(|all| all.into_iter().next())
-            }
-            rank => gone(rank),
-        })
+        task.waits_for_messages()
+            .into_iter()
+            .find_map(|rank| match rank {
+                // A receive from any rank can be filled as long as one rank is left.
+                u32::MAX => {
+                    let others = (0..group.members.len() as u32).filter(|other| *other != group.rank);
+                    let all: Option<Vec<Failure>> = others.map(gone).collect();
+                    all.and_then(|all| all.into_iter().next())
+                }
+                rank => gone(rank),
+            })
+            .or_else(|| self.find_gone_from_team(task))
     }
 
     fn begin_send(&mut self, id: u64, to: u32, tag: u32, at: &BufferRange) -> Outcome {
@@ -322,6 +361,7 @@ impl Engine {
         if let Some(task) = self.tasks.get_mut(&id) {
             task.take_held(&mut self.node, &mut self.pool)?;
         }
+        self.advance_delegated(id)?;
         self.open_receives(id)?;
         self.let_sends_leave(id)?;
         let Some(task) = self.tasks.get(&id).filter(|task| task.left == 0) else { return Ok(()) };
@@ -527,12 +567,21 @@ impl Engine {
             group.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| failure.clone());
             if let Some(number) = task.call.number {
                 group.note_failed(number);
-                if matches!(failure, Failure::Gone { .. } | Failure::Mismatch(_)) {
+                // Ranks of a team cannot end without each other.
+                let is_of_team = task.delegated.is_some() && !matches!(failure, Failure::Told { .. });
+                if is_of_team || matches!(failure, Failure::Gone { .. } | Failure::Mismatch(_)) {
                     self.notify_all(task.call.group, number, &failure.to_string())?;
                 }
             }
         }
-        task.call.work.end(Err(failure.clone()));
+        match task.delegated {
+            // The work ends when the delegate has given the memory back.
+            Some(_) => {
+                drop(self.take_early((task.call.group, task.call.number.unwrap_or_default()))?);
+                self.give_up_delegate(&mut task, failure);
+            }
+            None => task.call.work.end(Err(failure.clone())),
+        }
         Ok(())
     }
 

@@ -17,6 +17,9 @@ use strandway_import::trace::Kind;
 use strandway_proto::HostId;
 use strandway_proto::units::{Span, Time};
 
+/// The least number of steps to which a ring is shortened: ours.
+const STEPS_MIN: u32 = 16;
+
 /// A group of ranks.
 pub(in crate::job) struct Communicator {
     members: Vec<u32>,
@@ -24,6 +27,10 @@ pub(in crate::job) struct Communicator {
     servers: Vec<Vec<u32>>,
     /// The team of each server, if it has several members.
     teams: Vec<u32>,
+    /// The number of members of a server for which each one here stands, and the number of servers for which each one
+    /// does.
+    each: u64,
+    fewer: u32,
     /// By rail and kind of step: the first collective. Later ones use its connections.
     first: BTreeMap<(u32, u8, Option<Kind>), Between>,
 }
@@ -33,13 +40,15 @@ impl Placer<'_, '_> {
     fn members(&self, rank: u32, sort: Sort) -> (u32, Vec<u32>, u32) {
         let seat = self.seat(rank);
         let JobKeys { tp, cp, ep, .. } = *self.written;
-        let copies = self.written.copies();
+        let copies = self.copies();
         let of = |copies: Vec<u32>| -> Vec<u32> {
             copies.into_iter().map(|copy| self.rank(RankPosition { copy, ..seat })).collect()
         };
         // The first member identifies the group.
         let members = match sort {
-            Sort::Tensor => (0..tp).map(|tp| self.rank(RankPosition { tp, ..seat })).collect(),
+            Sort::Tensor => {
+                (0..tp / self.maker.context.reduction.rails).map(|tp| self.rank(RankPosition { tp, ..seat })).collect()
+            }
             Sort::Context => of((seat.copy / cp * cp..(seat.copy / cp + 1) * cp).collect()),
             Sort::Expert => of((seat.copy / ep * ep..(seat.copy / ep + 1) * ep).collect()),
             Sort::Data => of((0..copies).collect()),
@@ -70,7 +79,8 @@ impl Placer<'_, '_> {
             self.failed = true;
             return false;
         }
-        let teams = match servers[0].len() {
+        let each = if sort == Sort::Tensor { self.maker.context.reduction.rails.into() } else { 1 };
+        let teams = match servers[0].len() as u64 * each {
             1 => Vec::new(),
             _ => {
                 let of = |server: &Vec<u32>| server.iter().map(|&at| members[at as usize]).collect::<Vec<u32>>();
@@ -78,7 +88,11 @@ impl Placer<'_, '_> {
                 all.into_iter().map(|ranks| self.team(ranks)).collect()
             }
         };
-        let made = Communicator { members, servers, teams, first: BTreeMap::new() };
+        let fewer = match sort {
+            Sort::Data | Sort::ExpertData => self.maker.context.reduction.replicas,
+            _ => 1,
+        };
+        let made = Communicator { members, servers, teams, each, fewer, first: BTreeMap::new() };
         self.communicators.insert((sort, number), made);
         true
     }
@@ -122,14 +136,16 @@ impl Placer<'_, '_> {
             let hosts: Vec<HostId> =
                 group.servers.iter().map(|server| self.host(group.members[server[0] as usize])).collect();
             let chosen = self.choose(collective, whole, (servers as u32, ranks as u32), (&hosts, whole / here));
+            let whole = self.maker.context.reduction.bytes(whole);
             let by = Some(collective).filter(|_| chosen.recipe);
             let rails = self.rails_per_nic(group);
             for rail in 0..here as u32 {
                 let members: Vec<u32> = group.servers.iter().map(|server| server[rail as usize]).collect();
-                let whole = bytes.saturating_mul(times.into()) / if collective == Kind::AllToAll { 1 } else { here };
+                let whole = whole / if collective == Kind::AllToAll { 1 } else { here };
                 let hosts: Vec<HostId> = members.iter().map(|&at| self.host(group.members[at as usize])).collect();
                 let first = group.first.get(&(rail, kind, by)).copied();
-                let Some(place) = self.rail((collective, chosen), (whole, rails), &hosts, kind, first) else {
+                let all = hosts.len() as u32 * group.fewer;
+                let Some(place) = self.rail((collective, chosen), (whole, rails), (&hosts, all), kind, first) else {
                     return Vec::new();
                 };
                 group.first.entry((rail, kind, by)).or_insert(place);
@@ -142,6 +158,7 @@ impl Placer<'_, '_> {
             }
         }
         // Inside a server, each GPU sends the others the data that its rail brings.
+        let here = here * group.each;
         if here > 1 {
             let share = bytes / here * (here - 1);
             let (share, steps) = match collective {
@@ -150,6 +167,7 @@ impl Placer<'_, '_> {
                 Kind::AllToAll | Kind::Gather | Kind::Scatter => (share, 1),
             };
             let span = self.servers.time(share, steps) * u64::from(times);
+            let span = self.maker.context.reduction.span(span);
             let first = self.locals.len() as u32;
             for (server, &team) in group.servers.iter().zip(&group.teams) {
                 self.locals.push(Local { team, span });
@@ -168,7 +186,8 @@ impl Placer<'_, '_> {
                     None => "inside a server".to_string(),
                 },
                 ranks: ranks as u32,
-                bytes: bytes.saturating_mul(times.into()),
+                each: group.each as u32,
+                bytes: self.maker.context.reduction.bytes(bytes.saturating_mul(times.into())),
                 bound: rails.iter().map(|rail| rail.bound).fold(span, Span::max),
                 locals: first..self.locals.len() as u32,
             };
@@ -187,12 +206,13 @@ impl Placer<'_, '_> {
     }
 
     /// A collective of messages on one rail; returns its index among the collectives of the run. `first` has the
-    /// connections that it uses, if it is not the first of its kind.
+    /// connections that it uses, if it is not the first of its kind. `all` is the number of ranks for which `hosts`
+    /// stand.
     fn rail(
         &mut self,
         (collective, chosen): (Kind, Chosen),
         (bytes, rails): (u64, u64),
-        hosts: &[HostId],
+        (hosts, all): (&[HostId], u32),
         kind: u8,
         first: Option<Between>,
     ) -> Option<Between> {
@@ -208,8 +228,8 @@ impl Placer<'_, '_> {
             }
         };
         let parts = if collective == Kind::AllToAll { 1 } else { chosen.parts.unwrap_or(self.written.parts) };
-        let wire = chosen.protocol.on_wire(bytes).max(u64::from(ranks));
-        let made = Schedule::new(algorithm, ranks, wire, parts);
+        let wire = chosen.protocol.on_wire(bytes).max(u64::from(all));
+        let made = Schedule::new(algorithm, all, wire, parts);
         let schedule = match made {
             Ok(schedule) => schedule,
             Err(error) => {
@@ -218,6 +238,7 @@ impl Placer<'_, '_> {
                 return None;
             }
         };
+        let schedule = self.shortened(schedule, ranks);
         let connections = u64::from(self.maker.workload.common.connections);
         if !self.maker.without_rows(u64::from(ranks) * u64::from(schedule.messages()) * connections) {
             self.failed = true;
@@ -245,6 +266,30 @@ impl Placer<'_, '_> {
         Some(Between::Group(place, 0))
     }
 
+    /// In a run of smaller jobs, a ring or an all-to-all with less steps instead of shorter messages, as far as that
+    /// goes: the share of latencies stays right. If some ranks begin late, all steps count, because each rank waits for
+    /// all others. `ranks` may be less than those of the whole operation.
+    fn shortened(&self, whole: Schedule, ranks: u32) -> Schedule {
+        let divisor = self.maker.context.reduction.divisor;
+        let apart = self.written.stragglers > 0.0 || self.written.noise > 0.0 || self.written.imbalance > 1.0;
+        let least = match whole.algorithm() {
+            Algorithm::AllToAll { window } => window,
+            _ => STEPS_MIN,
+        };
+        let all = whole.steps();
+        let by = divisor.min(u64::from(all / least));
+        let fewer = ranks < whole.ranks();
+        if (!fewer && (apart || by <= 1)) || !whole.has_equal_steps() {
+            return whole;
+        }
+        let Ok(small) = Schedule::new(whole.algorithm(), ranks, 0, whole.parts()) else { return whole };
+        let some = (u64::from(all).div_ceil(by.max(1)) as u32).min(small.steps());
+        // As many bytes in all its steps as there are in those of the whole operation.
+        let bytes = u128::from(whole.bytes()) * u128::from(all) / u128::from(some);
+        let bytes = (bytes * u128::from(ranks) / u128::from(whole.ranks())) as u64;
+        Schedule::new(whole.algorithm(), ranks, bytes, whole.parts()).map_or(whole, |made| made.shortened(some))
+    }
+
     /// Places a collective of a job that follows a recipe.
     fn follow(
         &mut self,
@@ -255,7 +300,8 @@ impl Placer<'_, '_> {
         first: Option<Between>,
     ) -> Option<Between> {
         let ranks = hosts.len() as u32;
-        let parts = slices(collective, bytes, chosen.parts.unwrap_or(self.written.parts));
+        let whole = bytes.saturating_mul(self.maker.context.reduction.divisor);
+        let parts = slices(collective, whole, chosen.parts.unwrap_or(self.written.parts));
         let wire = chosen.protocol.on_wire(bytes);
         // Plans of process groups are for one length, and their parts are chosen by it.
         let planned = match &self.written.algorithm {

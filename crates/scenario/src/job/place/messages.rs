@@ -21,7 +21,7 @@ impl Placer<'_, '_> {
         let seat = self.seat(rank);
         let pp = self.written.pp;
         let target = if backward { from - 1 } else { from + 1 };
-        let place = seat.tp + self.written.tp * seat.copy;
+        let place = seat.tp + self.tp() * seat.copy;
         let ends = [from, target].map(|stage| self.rank(RankPosition { stage: stage % pp, ..seat }));
         // The number of messages in this direction so far; the iteration follows from it.
         let counted = counts.entry((Sort::Tensor, 128 | u8::from(backward) | u8::from(sends) << 1)).or_insert(0);
@@ -34,7 +34,8 @@ impl Placer<'_, '_> {
                 Some(&local) => local,
                 None => {
                     let team = self.team(ends.to_vec());
-                    self.locals.push(Local { team, span: self.servers.time(self.message_bytes(), 1) });
+                    let span = self.servers.time(self.message_bytes(), 1);
+                    self.locals.push(Local { team, span: self.maker.context.reduction.span(span) });
                     let local = self.locals.len() as u32 - 1;
                     self.inside.insert(key, local);
                     local
@@ -76,15 +77,16 @@ impl Placer<'_, '_> {
 
     /// Bytes of the activations of a micro-batch that one rank sends: with tensor parallelism its share.
     fn message_bytes(&self) -> u64 {
-        if let Some(file) = &self.written.imported {
-            return file.stage_bytes.max(1);
-        }
-        (self.written.tokens() * self.written.model.hidden * 2 / u64::from(self.written.tp)).max(1)
+        let whole = match &self.written.imported {
+            Some(file) => file.stage_bytes,
+            None => self.written.tokens() * self.written.model.hidden * 2 / u64::from(self.written.tp),
+        };
+        whole.max(1)
     }
 
     fn pipe(&mut self, [from, to]: [u32; 2]) -> Option<u32> {
         let (from, to) = (self.host(from), self.host(to));
-        let bytes = self.message_bytes();
+        let bytes = self.maker.context.reduction.bytes(self.message_bytes());
         let connections = self.maker.workload.common.connections;
         let count = self.written.micro_batches * self.written.iterations;
         let made = Pipe {

@@ -1,0 +1,325 @@
+//! Jobs of large clusters, approximately: smaller runs stand for the whole one, and their times are extrapolated.
+//!
+//! Three runs divide bytes and computation by different numbers. Multiplied by its divisor `d`, a time is
+//! `F + L d`: the part `F` that grows with bytes and computation, and latencies `L`, which are not divided. The line
+//! through the runs with the smallest divisors gives the value at `d = 1`; the lines through other pairs tell its error.
+//! The method is ours.
+
+use crate::run::run as simulate;
+use crate::{Estimate, Experiment, Outcome, Scenario, check, facts};
+use std::sync::Arc;
+use std::time::Instant;
+use strandway_import::Problems;
+use strandway_report::approximate::ITERATION;
+use strandway_report::parts::place_of;
+use strandway_report::{ApproximateFacts, ApproximateFigure, JobFacts, OperationFacts, Report};
+use strandway_scenario::Reduction;
+use strandway_sim::Control;
+
+/// Runs with fewer packet hops are simulated as a whole: ours.
+const SMALL: u64 = 100_000_000;
+/// Packet hops of the first three runs together: ours.
+const BUDGET: u64 = 150_000_000;
+/// Packet hops up to which runs are repeated with more bytes, if the error is large: ours.
+const BUDGET_MAX: u64 = 4_000_000_000;
+/// An error above this share of an iteration is large: ours.
+const ERROR: f64 = 0.01;
+/// The largest divisor, and the divisor of the run by which the work is estimated: ours.
+const DIVISOR_MAX: u64 = 512;
+/// The time of a kind of collective is left out of the report if its error is a larger share of it: ours.
+const UNKNOWN: f64 = 0.1;
+/// Replicas are left out by at most this factor: ours.
+const REPLICAS_MAX: u32 = 64;
+
+/// The smaller runs that stand for a scenario.
+pub struct Approximation {
+    scenario: Scenario,
+    base: Reduction,
+    /// The divisors that the scenario names, if it does.
+    given: Vec<u64>,
+    divisor: u64,
+    /// About the packet hops of the whole run, without rails and replicas that are left out.
+    hops: u64,
+}
+
+impl Approximation {
+    /// Chooses the runs for a scenario.
+    ///
+    /// # Errors
+    /// The problems of the scenario, or the reason why smaller runs cannot stand for it.
+    pub fn of(scenario: &Scenario) -> Result<Approximation, Problems> {
+        let trial = |rails: u32, replicas: u32| {
+            let reduction = Reduction { divisor: DIVISOR_MAX, rails, replicas };
+            check(&scenario.reduced(reduction)).map(|experiment| (reduction, experiment))
+        };
+        let rails = scenario.rails();
+        let replicas = || std::iter::successors(Some(REPLICAS_MAX), |fewer| Some(fewer / 2).filter(|fewer| *fewer > 0));
+        let found = replicas().find_map(|replicas| trial(rails, replicas).ok()).filter(|_| rails > 1);
+        let (base, experiment) = match found {
+            Some(found) => found,
+            None => trial(1, 1)?,
+        };
+        let hops = Estimate::of(&experiment).packet_hops.saturating_mul(DIVISOR_MAX);
+        // Three runs, by d, 1.5 d and 2 d: 13/6 of the first one.
+        let divisor = (hops / 6 * 13).div_ceil(BUDGET).clamp(4, DIVISOR_MAX);
+        let given = scenario.approximate().unwrap_or_default();
+        let whole = given.is_empty() && hops.saturating_mul(base.hosts().into()) < SMALL;
+        let divisor = if whole { 1 } else { divisor };
+        let base = if whole { Reduction::NONE } else { base };
+        let divisor = given.first().copied().unwrap_or(divisor);
+        Ok(Approximation { scenario: scenario.clone(), base, given, divisor, hops })
+    }
+
+    /// What it will do, for people who wait for it.
+    pub fn text(&self) -> String {
+        match self.divisor {
+            1 => "the whole run is short, so all of it is simulated".to_string(),
+            divisor => format!(
+                "{} runs, with 1/{divisor} of the bytes and less; one rail of {}, one replica of each {}",
+                self.divisors().len(),
+                self.base.rails,
+                self.base.replicas
+            ),
+        }
+    }
+
+    /// Runs them, and extrapolates. `watch` is called before each run; its result lives as long as the run. The second
+    /// value is the experiment of the largest run, to which the measurements of the outcome belong.
+    ///
+    /// # Errors
+    /// The problems of the scenario.
+    pub fn run<W>(
+        mut self,
+        threads: Option<usize>,
+        watch: impl Fn(&Experiment, Arc<Control>) -> W,
+    ) -> Result<(Arc<Experiment>, Outcome), Problems> {
+        let began = Instant::now();
+        let mut hops = 0;
+        loop {
+            let mut runs = Vec::new();
+            for divisor in self.divisors() {
+                let mut scenario = self.scenario.reduced(Reduction { divisor, ..self.base });
+                if divisor == 1 {
+                    scenario = self.scenario.clone();
+                    scenario.remove("run.approximate");
+                }
+                let mut experiment = check(&scenario)?;
+                experiment.plan.threads = threads.unwrap_or(experiment.plan.threads);
+                experiment.plan.capture = None;
+                let control = Arc::new(Control::new());
+                let watcher = watch(&experiment, Arc::clone(&control));
+                let outcome = simulate(&experiment, &control);
+                drop(watcher);
+                hops += outcome.report.run.packet_hops;
+                let ended = outcome.report.end == "finished";
+                runs.push((divisor, experiment, outcome));
+                if !ended {
+                    break;
+                }
+            }
+            let next = (self.divisor / 4).max(2);
+            let cost = self.hops / next * 2;
+            let ended = runs.iter().all(|(.., outcome)| outcome.report.end == "finished");
+            let facts = self.facts(&runs, hops);
+            let error = facts.figures.iter().filter(|figure| figure.name == ITERATION);
+            let error = error.map(|figure| figure.share(figure.us)).fold(0.0, f64::max);
+            if ended && self.given.is_empty() && error > ERROR && next < self.divisor && cost < BUDGET_MAX {
+                self.divisor = next;
+                continue;
+            }
+            return Ok(self.finish(runs, facts, began.elapsed().as_secs_f64()));
+        }
+    }
+
+    fn divisors(&self) -> Vec<u64> {
+        match self.divisor {
+            _ if !self.given.is_empty() => self.given.clone(),
+            1 => vec![1],
+            first => vec![first, first * 3 / 2, first * 2],
+        }
+    }
+
+    fn facts(&self, runs: &[Run], hops: u64) -> ApproximateFacts {
+        let jobs = runs.first().map_or(&[][..], |(.., outcome)| &outcome.report.jobs);
+        let mut figures = Vec::new();
+        for (at, job) in jobs.iter().enumerate() {
+            let all: Vec<(u64, &JobFacts)> = runs
+                .iter()
+                .filter_map(|(divisor, _, outcome)| Some((*divisor, outcome.report.jobs.get(at)?)))
+                .collect();
+            let mut add = |name: &str, of: &dyn Fn(&JobFacts) -> Option<f64>| {
+                if let Some(fit) = fit(&all, of) {
+                    let (job, name) = (job.name.clone(), name.to_string());
+                    figures.push(ApproximateFigure { job, name, us: fit.value, error_us: fit.error });
+                }
+            };
+            add(ITERATION, &|job| job.iteration_us);
+            for part in &job.parts {
+                add(&part.name, &|job| job.parts.iter().find(|one| one.name == part.name)?.us);
+            }
+        }
+        ApproximateFacts {
+            divisors: runs.iter().map(|(divisor, ..)| *divisor).collect(),
+            rails: self.base.rails,
+            replicas: self.base.replicas,
+            packet_hops: hops,
+            whole_packet_hops: self.hops.saturating_mul(self.base.hosts().into()),
+            figures,
+        }
+    }
+
+    fn finish(&self, mut runs: Vec<Run>, facts: ApproximateFacts, wall: f64) -> (Arc<Experiment>, Outcome) {
+        let others: Vec<(u64, Report)> = runs.iter().map(|(divisor, _, one)| (*divisor, one.report.clone())).collect();
+        let (divisor, experiment, mut outcome) = runs.remove(0);
+        let report = &mut outcome.report;
+        report.origin.scenario = self.scenario.text();
+        if divisor == 1 {
+            report.notes.push("approximate: the whole run is short, so all of it was simulated".to_string());
+            return (Arc::new(experiment), outcome);
+        }
+        for (at, job) in report.jobs.iter_mut().enumerate() {
+            let all: Vec<(u64, &JobFacts)> =
+                others.iter().filter_map(|(divisor, one)| Some((*divisor, one.jobs.get(at)?))).collect();
+            *job = whole(&all, self.base);
+        }
+        // Everything else is that of a smaller run, and says nothing about the whole one.
+        let digests = others.iter().map(|(_, one)| u64::from_str_radix(&one.digest, 16).unwrap_or_default());
+        let digest = digests.fold(0u64, |all, one| all.rotate_left(7).wrapping_mul(0x100_0000_01b3) ^ one);
+        let ended = others.iter().find(|(_, one)| one.end != "finished");
+        *report = Report {
+            format: report.format,
+            version: std::mem::take(&mut report.version),
+            scenario: std::mem::take(&mut report.scenario),
+            description: std::mem::take(&mut report.description),
+            profile: std::mem::take(&mut report.profile),
+            seed: report.seed,
+            digest: format!("{digest:016x}"),
+            world: std::mem::take(&mut report.world),
+            end: ended.map_or(&report.end, |(_, one)| &one.end).clone(),
+            run: report.run.clone(),
+            fabric: report.fabric.clone(),
+            jobs: std::mem::take(&mut report.jobs),
+            parameters: std::mem::take(&mut report.parameters),
+            other_profiles: std::mem::take(&mut report.other_profiles),
+            faults: std::mem::take(&mut report.faults),
+            notes: std::mem::take(&mut report.notes),
+            origin: std::mem::take(&mut report.origin),
+            ..Report::default()
+        };
+        for fault in &mut report.faults {
+            fault.from_us *= divisor as f64;
+            fault.until_us = fault.until_us.map(|until| until * divisor as f64);
+            fault.avoided_after_us = None;
+        }
+        let fewer = self.base.hosts();
+        report.fabric.leaves *= fewer;
+        report.fabric.directed_links = 0;
+        report.run.hosts *= fewer;
+        report.run.wall_s = wall;
+        report.run.packet_hops = facts.packet_hops;
+        report.run.hops_per_s = facts.packet_hops as f64 / wall.max(1e-9);
+        report.run.events = others.iter().map(|(_, one)| one.run.events).sum();
+        report.run.simulated_us = report.jobs.iter().filter_map(|job| job.time_us).fold(0.0, f64::max);
+        report.notes.splice(0..0, facts.sentences());
+        report.approximate = Some(facts);
+        report.expect = facts::expected(&experiment, report);
+        (Arc::new(experiment), outcome)
+    }
+}
+
+/// A run with this divisor.
+type Run = (u64, Experiment, Outcome);
+
+/// A time of the whole run, and its error.
+struct Fit {
+    value: f64,
+    error: f64,
+}
+
+/// Extrapolates a time to the whole run. `None` if a run does not have it.
+fn fit<'a>(all: &[(u64, &'a JobFacts)], of: impl Fn(&'a JobFacts) -> Option<f64>) -> Option<Fit> {
+    let point = |(divisor, job): &(u64, &'a JobFacts)| Some((*divisor as f64, *divisor as f64 * of(job)?));
+    let points: Vec<(f64, f64)> = all.iter().map(point).collect::<Option<_>>()?;
+    let mut lines = points.iter().enumerate().flat_map(|(at, &(d, time))| {
+        points[at + 1..].iter().map(move |&(e, other)| time - (d - 1.0) * (other - time) / (e - d))
+    });
+    let value = lines.next().or(points.first().map(|(_, time)| *time))?;
+    let error = lines.map(|other| (other - value).abs()).fold(0.0, f64::max);
+    Some(Fit { value: value.max(0.0), error })
+}
+
+/// The facts of a job of the whole run. The first run has the smallest divisor.
+fn whole(all: &[(u64, &JobFacts)], base: Reduction) -> JobFacts {
+    let (first, small) = (all[0].0 as f64, all[0].1);
+    let over = |of: &dyn Fn(&JobFacts) -> Option<f64>| fit(all, of).map(|fit| fit.value);
+    let mut job = small.clone();
+    job.ranks *= base.hosts();
+    job.time_us = over(&|job| job.time_us);
+    job.iteration_us = over(&|job| job.iteration_us);
+    job.iteration_max_us = over(&|job| job.iteration_max_us);
+    job.bound_us = over(&|job| Some(job.bound_us)).unwrap_or(0.0);
+    job.computed_us = over(&|job| Some(job.computed_us)).unwrap_or(0.0);
+    for exposed in &mut job.exposed {
+        let of = |job: &JobFacts| job.exposed.iter().find(|one| one.name == exposed.name).map(|one| one.us);
+        exposed.us = over(&|job| Some(of(job).unwrap_or(0.0))).unwrap_or(0.0);
+    }
+    let all_us = job.computed_us + job.exposed.iter().map(|exposed| exposed.us).sum::<f64>();
+    job.exposed.iter_mut().for_each(|exposed| exposed.share = exposed.us / all_us.max(1e-9));
+    for part in &mut job.parts {
+        part.us = over(&|job| job.parts.iter().find(|one| one.name == part.name)?.us);
+    }
+    let parts: f64 = job.parts.iter().filter_map(|part| part.us).sum();
+    job.parts.iter_mut().for_each(|part| part.share = part.us.map(|us| us / parts.max(1e-9)));
+    if let (Some(time), true) = (job.time_us, job.iterations_ended > 0) {
+        job.bubble = (1.0 - job.computed_us * f64::from(job.iterations_ended) / time).max(0.0);
+    }
+    // Both are numbers of the whole job, divided by the time of a smaller one.
+    let rate = small.iteration_us.zip(job.iteration_us).map(|(small, whole)| small / whole);
+    job.mfu = small.mfu.zip(rate).map(|(mfu, rate)| mfu * rate);
+    job.tokens_per_second = small.tokens_per_second.zip(rate).map(|(tokens, rate)| tokens * rate);
+    // Messages and groups of the same ranks are on each rail and in each replica; groups of all replicas on each rail;
+    // groups on servers in each replica.
+    let times = |one: &OperationFacts| match place_of(&one.name, false) == place_of("all-reduce", false) {
+        true => base.rails,
+        false => base.hosts(),
+    };
+    let messages = |at: usize| operation(all, first, &times, &|job| job.operations.get(at));
+    job.operations = (0..small.operations.len()).filter_map(messages).collect();
+    let servers = |at: usize| operation(all, first, &|_| base.replicas, &|job| job.on_servers.get(at));
+    job.on_servers = (0..small.on_servers.len()).filter_map(servers).collect();
+    job.timeline = Vec::new();
+    job.lanes = Vec::new();
+    job
+}
+
+/// The facts of an operation of the whole run.
+fn operation(
+    all: &[(u64, &JobFacts)],
+    first: f64,
+    times: &dyn Fn(&OperationFacts) -> u32,
+    of: &dyn for<'a> Fn(&'a JobFacts) -> Option<&'a OperationFacts>,
+) -> Option<OperationFacts> {
+    let small = of(all[0].1)?;
+    let over = |time: &dyn Fn(&OperationFacts) -> Option<f64>| {
+        let fit = fit(all, |job| time(of(job)?))?;
+        (fit.error <= UNKNOWN * fit.value).then_some(fit.value)
+    };
+    let time_us = over(&|one| one.time_us);
+    let bound = over(&|one| Some(one.bound_us));
+    let times = |count: u64| count * u64::from(times(small));
+    let rate = |rate: Option<f64>, small: Option<f64>, whole: Option<f64>| Some(rate? * first * small? / whole?);
+    Some(OperationFacts {
+        name: small.name.clone(),
+        algorithm: small.algorithm.clone(),
+        count: times(small.count),
+        ended: times(small.ended),
+        bytes: (small.bytes as f64 * first) as u64,
+        time_us,
+        time_max_us: over(&|one| one.time_max_us),
+        bound_us: bound.unwrap_or(0.0),
+        busbw: rate(small.busbw, small.time_us, time_us),
+        bound_busbw: rate(small.bound_busbw, Some(small.bound_us), bound),
+        late_us: over(&|one| one.late_us),
+        ..OperationFacts::default()
+    })
+}
