@@ -461,9 +461,13 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.close();
-        if self.pid == std::process::id() {
-            let lost = std::mem::take(&mut *self.lost.lock().unwrap_or_else(PoisonError::into_inner));
-            launch::note_undelivered(lost);
+        if self.pid != std::process::id() {
+            // A thread of this process may have the place of the parent's thread by now. Dropping the handle would
+            // detach it: its own handle may then name a third thread, and joining it may never end.
+            std::mem::forget(self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+            return;
         }
+        let lost = std::mem::take(&mut *self.lost.lock().unwrap_or_else(PoisonError::into_inner));
+        launch::note_undelivered(lost);
     }
 }

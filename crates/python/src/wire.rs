@@ -92,6 +92,14 @@ pub(crate) struct WireGroup {
 /// Threads in which groups with a node of their own end: their last words take a while to arrive.
 static LEAVING: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
 
+/// Takes the threads of this operating system process out of the list. The handles of a parent's threads are forgotten:
+/// other threads may have the places of those, and dropping the handles would detach them.
+fn take_leaving(all: &mut Vec<(u32, JoinHandle<()>)>) -> Vec<(u32, JoinHandle<()>)> {
+    let (ours, parents) = all.drain(..).partition::<Vec<_>, _>(|(pid, _)| *pid == std::process::id());
+    parents.into_iter().for_each(std::mem::forget);
+    ours
+}
+
 impl WireGroup {
     fn new(group: process::Group, apart: bool) -> WireGroup {
         WireGroup { inner: Some(group), apart }
@@ -111,6 +119,7 @@ impl Drop for WireGroup {
         // The interpreter's lock is held here, and the end of a node may take seconds.
         if let Ok(leaving) = std::thread::Builder::new().name("strandway-leaving".into()).spawn(move || drop(group)) {
             let mut all = LEAVING.lock().unwrap_or_else(PoisonError::into_inner);
+            *all = take_leaving(&mut all);
             all.retain(|(_, thread)| !thread.is_finished());
             all.push((std::process::id(), leaving));
         }
@@ -375,8 +384,8 @@ impl Endings {
 #[pyfunction]
 pub(crate) fn close_wire(py: Python<'_>) -> PyResult<()> {
     let closed = py.detach(|| {
-        let leaving = std::mem::take(&mut *LEAVING.lock().unwrap_or_else(PoisonError::into_inner));
-        for (_, thread) in leaving.into_iter().filter(|(pid, _)| *pid == std::process::id()) {
+        let leaving = take_leaving(&mut LEAVING.lock().unwrap_or_else(PoisonError::into_inner));
+        for (_, thread) in leaving {
             // A panic there was told.
             let _ = thread.join();
         }

@@ -146,6 +146,22 @@ def test_a_forked_child_has_no_sockets_of_groups_with_a_node_of_their_own():
     group.barrier()
 
 
+def test_a_forked_child_ends_its_own_groups_whatever_its_parent_has_dropped():
+    held = []
+    ranks(3, held.append)
+    held.clear()
+    if (child := os.fork()) == 0:
+        # A close that waits for a wrong thread never ends.
+        signal.alarm(20)
+        try:
+            strandway.Group.meet(strandway.MemoryStore(), 0, 1).barrier()
+            strandway._lab.close_wire()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_a_forked_child_gets_an_error_and_does_not_hide_the_death_of_its_parent(tmp_path):
     body = """
 group.barrier()
