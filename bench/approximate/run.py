@@ -13,7 +13,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STRANDWAY = ROOT / "target/release/strandway"
-DIVISORS = [16, 24, 32]
+DIVISORS = [4, 6, 8]
 
 RAILS = {"fabric": {"kind": "leaf-spine", "hosts_per_leaf": 8, "spines": 8, "rate": "400 Gbps"},
          "servers": {"gpus": 8, "wiring": "rail-optimised"}}
@@ -63,7 +63,7 @@ JOBS = [
      [SPINE | {"at": "100 ms", "silent": True}]),
     # Expected to go wrong: messages of few packets, and ports that hash long flows.
     ("bad: tiny messages", 64, RAILS, "uec",
-     [{"name": "job", "layers": 24, "hidden": 512, "tp": 8, "dp": 8, "micro_batches": 4, "gpu": "h100"}], []),
+     [{"name": "job", "layers": 24, "hidden": 1024, "tp": 8, "dp": 8, "micro_batches": 4, "gpu": "h100"}], []),
     ("bad: ECMP collisions of long flows", 64, SINGLE, "rocev2", [job("llama-7b", dp=64)], []),
 ]
 

@@ -6,7 +6,7 @@ use crate::schedule::{Rank, Send};
 use std::collections::VecDeque;
 use strandway_proto::application::{Action, Application, Event};
 use strandway_proto::message::Message;
-use strandway_proto::{MessageId, Time};
+use strandway_proto::{MessageId, Span, Time};
 
 /// One rank. It posts the messages that its [`Member`] makes ready, piece by piece, and reports to the member which of
 /// them ended.
@@ -29,6 +29,8 @@ pub struct CollectiveRank<'a> {
     /// Pieces that have arrived, and pieces that have been acknowledged, of incomplete messages: message and count.
     arrived: Vec<(u32, u32)>,
     acknowledged: Vec<(u32, u32)>,
+    /// News that count only after the group's pause: when, and what.
+    held: VecDeque<(Time, Event)>,
     /// Channels to close, because their last piece has ended: message and piece.
     closing: VecDeque<(u32, u32)>,
 }
@@ -70,6 +72,7 @@ impl<'a> CollectiveRank<'a> {
             begun: false,
             arrived: Vec::new(),
             acknowledged: Vec::new(),
+            held: VecDeque::new(),
             closing: VecDeque::new(),
         }
     }
@@ -85,8 +88,19 @@ impl<'a> CollectiveRank<'a> {
     }
 }
 
-impl Application for CollectiveRank<'_> {
-    fn handle_event(&mut self, _now: Time, event: &Event) {
+impl CollectiveRank<'_> {
+    /// Does a step end with this event? Around a ring, it ends when a message has arrived; the next transfer of an
+    /// all-to-all waits until one has ended.
+    fn ends_step(&self, event: &Event) -> bool {
+        match event {
+            Event::Received { .. } => self.group.schedule.peers() == 1,
+            Event::Sent { .. } => self.group.schedule.peers() > 1,
+            _ => false,
+        }
+    }
+
+    /// Counts a message.
+    fn count_event(&mut self, event: &Event) {
         let group = self.group;
         let schedule = &group.schedule;
         let had_finished = self.member.finished();
@@ -121,8 +135,23 @@ impl Application for CollectiveRank<'_> {
             (0..schedule.peers()).for_each(|peer| self.close(peer * schedule.parts()));
         }
     }
+}
+
+impl Application for CollectiveRank<'_> {
+    fn handle_event(&mut self, now: Time, event: &Event) {
+        match self.group.pause {
+            Span::ZERO => self.count_event(event),
+            pause if self.ends_step(event) => self.held.push_back((now + pause, *event)),
+            _ => self.count_event(event),
+        }
+    }
 
     fn handle_timeout(&mut self, now: Time) {
+        while self.held.front().is_some_and(|(at, _)| *at <= now)
+            && let Some((_, event)) = self.held.pop_front()
+        {
+            self.count_event(&event);
+        }
         if now < self.start {
             return;
         }
@@ -157,7 +186,8 @@ impl Application for CollectiveRank<'_> {
     }
 
     fn poll_timeout(&self) -> Time {
-        if self.begun && self.free == 0 { Time::NEVER } else { self.start }
+        let held = self.held.front().map_or(Time::NEVER, |(at, _)| *at);
+        if self.begun && self.free == 0 { held } else { self.start.min(held) }
     }
 
     fn owns(&self, message: MessageId) -> bool {

@@ -3,7 +3,7 @@
 use crate::schedule::{Rank, Schedule, Send};
 use std::ops::Range;
 use strandway_proto::application::Channel;
-use strandway_proto::{HostId, Time};
+use strandway_proto::{HostId, Span, Time};
 
 /// A collective, placed on hosts.
 ///
@@ -30,6 +30,9 @@ pub struct Group {
     pub profile: u16,
     /// The collective's number in the run, shown in messages to users.
     pub number: u32,
+    /// A shortened schedule only: a rank waits for this time after each step, for the latencies of steps that are left
+    /// out.
+    pub pause: Span,
 }
 
 impl Group {

@@ -201,4 +201,28 @@ mod tests {
         assert_eq!(member.poll_send().map(|s| s.place.step), Some(1));
         assert_eq!(member.poll_send().map(|s| s.place.step), Some(2));
     }
+
+    #[test]
+    fn shortened_schedules_are_performed_to_their_end_and_reach_spread_peers() {
+        for (algorithm, steps) in [
+            (Algorithm::RingAllReduce, 5),
+            (Algorithm::RingReduceScatter, 3),
+            (Algorithm::RingAllGather, 15),
+            (Algorithm::AllToAll { window: 2 }, 4),
+        ] {
+            let schedule = Schedule::new(algorithm, 16, 16_000, 2).expect("a schedule").shortened(steps);
+            assert_eq!(schedule.messages(), steps * 2);
+            let mut members: Vec<Member> = (0..16).map(|rank| Member::new(schedule, Rank(rank))).collect();
+            let mut sent = 0;
+            while let Some((rank, send)) = (0..16).find_map(|rank| Some((rank, members[rank as usize].poll_send()?))) {
+                assert_eq!(members[send.to.0 as usize].handle_received(Rank(rank), send.place), Ok(()));
+                assert_eq!(members[rank as usize].handle_sent(send.place), Ok(()));
+                sent += send.bytes;
+            }
+            assert!(members.iter().all(Member::finished), "{algorithm:?}");
+            assert_eq!(sent, schedule.volume(), "{algorithm:?}");
+        }
+        let spread = Schedule::new(Algorithm::AllToAll { window: 2 }, 16, 16_000, 1).expect("a schedule").shortened(5);
+        assert_eq!(spread.sends(Rank(14)).map(|send| send.to.0).collect::<Vec<u32>>(), [15, 2, 5, 8, 11]);
+    }
 }

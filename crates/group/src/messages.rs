@@ -73,6 +73,7 @@ impl Team {
             first_message,
             first_channel: 0,
             on_demand: false,
+            pause: strandway_proto::Span::ZERO,
             profile: 0,
             number: 0,
         };

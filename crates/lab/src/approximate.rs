@@ -1,9 +1,11 @@
 //! Jobs of large clusters, approximately: smaller runs stand for the whole one, and their times are extrapolated.
 //!
-//! Three runs divide bytes and computation by different numbers. Multiplied by its divisor `d`, a time is
-//! `F + L d`: the part `F` that grows with bytes and computation, and latencies `L`, which are not divided. The line
-//! through the runs with the smallest divisors gives the value at `d = 1`; the lines through other pairs tell its error.
-//! The method is ours.
+//! Three runs divide bytes and computation by different numbers. Multiplied by its divisor `d`, the time of a chain of
+//! steps is `F + L d`: the part `F` that grows with bytes and computation, and latencies `L`, which are not divided. An
+//! iteration lasts for its longest chain, so its time is a convex function of `d`, which never decreases. The line
+//! through the runs with the smallest divisors gives the value at `d = 1`. Convex functions lie above it, and below
+//! the time of the run with the smallest divisor: the difference is the error, if the lines through other pairs of
+//! runs do not differ by more. The method is ours.
 
 use crate::run::run as simulate;
 use crate::{Estimate, Experiment, Outcome, Scenario, check, facts};
@@ -230,7 +232,7 @@ impl Approximation {
 /// A run with this divisor.
 type Run = (u64, Experiment, Outcome);
 
-/// A time of the whole run, and its error.
+/// A time of the whole run, and its error: see the head of this file.
 struct Fit {
     value: f64,
     error: f64,
@@ -244,7 +246,8 @@ fn fit<'a>(all: &[(u64, &'a JobFacts)], of: impl Fn(&'a JobFacts) -> Option<f64>
         points[at + 1..].iter().map(move |&(e, other)| time - (d - 1.0) * (other - time) / (e - d))
     });
     let value = lines.next().or(points.first().map(|(_, time)| *time))?;
-    let error = lines.map(|other| (other - value).abs()).fold(0.0, f64::max);
+    let nearest = points.first().map_or(value, |(_, time)| *time);
+    let error = lines.chain([nearest]).map(|other| (other - value).abs()).fold(0.0, f64::max);
     Some(Fit { value: value.max(0.0), error })
 }
 

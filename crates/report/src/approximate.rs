@@ -31,7 +31,8 @@ pub struct ApproximateFigure {
     pub name: String,
     /// The time.
     pub us: f64,
-    /// The largest difference between the values that any two of the runs give.
+    /// The largest difference to the values that other pairs of runs give, and to the time of the largest run. An
+    /// iteration is no shorter than `us`, and no longer than that run's, apart from chance.
     pub error_us: f64,
 }
 
@@ -71,7 +72,7 @@ impl ApproximateFacts {
                 .collect();
             let parts = if told.is_empty() { String::new() } else { format!("; of its parts: {}", told.join(", ")) };
             all.push(format!(
-                "{}: iteration {} ± {} ({}), the largest difference between two of the runs{parts}",
+                "{}: iteration {}, at most {} ({}) longer{parts}",
                 figure.job,
                 us(Some(figure.us)),
                 us(Some(figure.error_us)),

@@ -378,6 +378,7 @@ impl Maker<'_> {
             connections: self.workload.common.connections,
             first_message: self.traffic.flows.len() as u32,
             first_channel: self.traffic.connections.len() as u32,
+            pause: Span::ZERO,
             on_demand,
             profile: self.profile,
             number: self.traffic.groups.len() as u32,

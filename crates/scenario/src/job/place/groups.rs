@@ -5,6 +5,7 @@ use super::super::on_servers::collective_of;
 use super::super::recipes::{recipe_of, slices};
 use super::super::role::Sort;
 use super::{Placer, RankPosition};
+use crate::ideal_fct::Alone;
 use crate::job::JobKeys;
 use crate::planned::DIRECT;
 use crate::plans::Execution;
@@ -12,7 +13,7 @@ use crate::plans::WholePlan;
 use crate::servers::Wiring;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use strandway_collective::{Algorithm, Between, Group, Local, Operation, Schedule};
+use strandway_collective::{Algorithm, Between, Group, Local, Operation, Rank, Schedule};
 use strandway_import::trace::Kind;
 use strandway_proto::HostId;
 use strandway_proto::units::{Span, Time};
@@ -238,7 +239,8 @@ impl Placer<'_, '_> {
                 return None;
             }
         };
-        let schedule = self.shortened(schedule, ranks);
+        let whole = schedule;
+        let schedule = self.shortened(whole, ranks);
         let connections = u64::from(self.maker.workload.common.connections);
         if !self.maker.without_rows(u64::from(ranks) * u64::from(schedule.messages()) * connections) {
             self.failed = true;
@@ -251,6 +253,7 @@ impl Placer<'_, '_> {
         };
         group.schedule = schedule;
         group.number = place;
+        group.pause = self.pause(&whole, &schedule, hosts);
         group.starts.fill(Time::NEVER);
         self.maker.traffic.groups.push(group);
         let bound = self.maker.bound_beside(&schedule, hosts, rails);
@@ -288,6 +291,31 @@ impl Placer<'_, '_> {
         let bytes = u128::from(whole.bytes()) * u128::from(all) / u128::from(some);
         let bytes = (bytes * u128::from(ranks) / u128::from(whole.ranks())) as u64;
         Schedule::new(whole.algorithm(), ranks, bytes, whole.parts()).map_or(whole, |made| made.shortened(some))
+    }
+
+    /// The latency of the steps that a shortened schedule leaves out, for each step that it has. A step stands for
+    /// several, and its own latency counts once.
+    fn pause(&self, whole: &Schedule, schedule: &Schedule, hosts: &[HostId]) -> Span {
+        let (all, some) = (u64::from(whole.steps()), u64::from(schedule.steps()));
+        let divisor = self.maker.context.reduction.divisor;
+        if some >= all {
+            return Span::ZERO;
+        }
+        let profile = &self.maker.traffic.profiles[usize::from(self.maker.profile)];
+        let alone = Alone::new(profile, self.maker.context.topology, self.maker.context.rate);
+        // Around a ring, a step lasts for the way to the next rank; a transfer of an all-to-all also for the way back.
+        let ring = schedule.peers() == 1;
+        let bytes = schedule.shortest();
+        let latency = |from: usize| {
+            let to = schedule.send(Rank(from as u32), 0).to.0 as usize;
+            let time = match ring {
+                true => alone.transfer(hosts[from], hosts[to], bytes),
+                false => alone.completion(hosts[from], hosts[to], bytes),
+            };
+            time.0.saturating_sub(alone.busy(bytes).0)
+        };
+        let mean = (0..hosts.len()).map(latency).sum::<u64>() / hosts.len().max(1) as u64;
+        Span((u128::from(mean) * u128::from(all - some) / u128::from(some) / u128::from(divisor)) as u64)
     }
 
     /// Places a collective of a job that follows a recipe.
