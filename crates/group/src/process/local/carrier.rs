@@ -1,4 +1,4 @@
-//! What carries the engine's messages and writes: the node, and links with processes of this host.
+//! Carriers of the engine's messages and writes: the node, and links with processes of this host.
 
 use super::super::launch::note_unshared;
 use super::super::message::Id;
@@ -25,7 +25,7 @@ pub(in super::super) struct Carrier {
     local: Option<Local>,
 }
 
-/// What the engine hears.
+/// News for the engine.
 pub(in super::super) enum Event {
     /// A completion of the node, or of a link in its place.
     Node(Completion),

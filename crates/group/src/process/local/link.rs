@@ -18,7 +18,7 @@ const PIECE: usize = 64 << 10;
 /// A link moves at most this much before another one has its turn: ours.
 const TURN: usize = 512 << 10;
 
-/// What leaves by a link.
+/// A message or a write that leaves by a link.
 pub(super) enum Outgoing {
     Message(Vec<u8>),
     Write { region: Region, range: Range<usize>, remote: RemoteRegion, landing: u32 },
@@ -32,7 +32,7 @@ struct Waiting {
     left: Option<usize>,
 }
 
-/// What has come by a link.
+/// A message or a write that has come by a link.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Arrived {
     Message(Vec<u8>),
@@ -299,7 +299,7 @@ mod tests {
         }
     }
 
-    /// What a peer needs for its end of a link.
+    /// The parts of a peer for its end of a link.
     struct Made {
         file: OwnedFd,
         sender: Sender,

@@ -45,7 +45,7 @@ pub(super) struct Meetings {
     descriptors: Arc<Mutex<Vec<i32>>>,
 }
 
-/// What a look has found.
+/// The finding of a look.
 pub(super) enum Found {
     /// A link, with its number.
     Link(u64, Box<Link>),
