@@ -56,7 +56,8 @@ fn times_are_those_of_the_whole_job_within_the_error_that_they_state() {
         let said = approximate(&smaller, 1);
         let facts = said.approximate.as_ref().expect("smaller runs");
         assert_eq!(facts.divisors, [2, 3, 4]);
-        assert_eq!(facts.rails, if sets.contains(&"servers.wiring=by-server") { 1 } else { 8 });
+        let alike = !sets.iter().any(|set| set.contains("by-server") || set.contains("noise"));
+        assert_eq!(facts.rails, if alike { 8 } else { 1 });
         let (ours, theirs) = (&said.jobs[0], &real.jobs[0]);
         let figure = facts.figures.iter().find(|figure| figure.name == "iteration").expect("an iteration");
         let off = (iteration(ours) - iteration(theirs)).abs();
@@ -142,7 +143,7 @@ fn jobs_for_which_smaller_runs_cannot_stand_are_refused() {
         (format!("{FABRIC}{JOB}"), &["job.tp=4", "job.dp=32"], rails, "whole servers"),
         (format!("{FABRIC}{JOB}"), &["servers.wiring=by-server"], rails, "rails with leaves"),
         (format!("{FABRIC}{JOB}{fault}"), &[], rails, "faults of planes or spines"),
-        (format!("{FABRIC}{JOB}"), &["job.noise=0.1"], replicas, "replicas are equal"),
+        (format!("{FABRIC}{JOB}"), &["job.noise=0.1"], rails, "compute equally long"),
         (format!("{FABRIC}{JOB}"), &["job.algorithm=tree"], replicas, "around rings"),
         (format!("{FABRIC}{JOB}"), &["job.pp=2", "job.dp=8"], replicas, "whole leaves"),
     ] {

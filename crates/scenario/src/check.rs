@@ -257,7 +257,7 @@ fn can_reduce(
         return true;
     }
     let whole = |workload: &workload::Workload| match &workload.kind {
-        workload::Kind::Job(job) => job.fills_servers(servers.gpus * reduction.rails),
+        workload::Kind::Job(job) => job.fills_servers(servers.gpus * reduction.rails) && job.has_equal_ranks(),
         _ => false,
     };
     let fewer = |workload: &workload::Workload| match &workload.kind {
@@ -267,7 +267,7 @@ fn can_reduce(
     if !servers.has_rails() || !matches!(fabric.kind, "leaf-spine" | "multi-plane") {
         return refuse("needs rails with leaves of their own: servers.wiring, and two tiers of switches");
     } else if !workloads.iter().all(whole) {
-        return refuse("needs tensor-parallel groups that are whole servers");
+        return refuse("needs tensor-parallel groups that are whole servers, whose ranks compute equally long");
     } else if !faults::are_alike_on_rails(&scenario.table) {
         return refuse("needs faults of planes or spines, which all rails have");
     } else if reduction.replicas > 1 && !(workloads.len() == 1 && workloads.iter().all(fewer)) {

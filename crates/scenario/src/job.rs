@@ -375,11 +375,16 @@ impl JobKeys {
         self.trace.is_none() && !matches!(self.algorithm, Wish::Planned(_))
     }
 
+    /// Do all ranks that do the same compute equally long? Otherwise they wait for the slowest of them.
+    pub(crate) fn has_equal_ranks(&self) -> bool {
+        self.stragglers == 0.0 && self.noise == 0.0
+    }
+
     /// Do some replicas stand for all, if there are `fewer` times less of them? Those of a stage that are left must fill
     /// whole blocks of servers.
     pub(crate) fn has_equal_replicas(&self, fewer: u32, block: u32) -> bool {
         let (left, even) = (self.copies() / fewer, self.copies().is_multiple_of(fewer));
-        let alike = self.stragglers == 0.0 && self.noise == 0.0 && self.imbalance == 1.0;
+        let alike = self.has_equal_ranks() && self.imbalance == 1.0;
         let plain = self.algorithm == Wish::Ring && self.tuner.is_none() && self.placement == Placement::Packed;
         let sharing = self.zero != 3 && self.imported.is_none();
         let groups = left.is_multiple_of(self.ep) && left.is_multiple_of(self.cp) && left / self.ep >= 2;
