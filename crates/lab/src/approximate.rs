@@ -72,7 +72,7 @@ impl Approximation {
         Ok(Approximation { scenario: scenario.clone(), base, given, divisor, hops })
     }
 
-    /// What it will do, for people who wait for it.
+    /// Its runs in one sentence.
     pub fn text(&self) -> String {
         match self.divisor {
             1 => "the whole run is short, so all of it is simulated".to_string(),

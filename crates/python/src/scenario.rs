@@ -8,9 +8,12 @@ use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
-use strandway_lab::{Estimate, Experiment, Variant};
+use std::sync::{Arc, Mutex, PoisonError};
+use strandway_lab::{Approximation, Estimate, Experiment, Variant};
 use strandway_sim::Control;
+
+/// The control of a run that is under way, and the packet hops that it will have.
+type UnderWay = (Arc<Control>, u64);
 
 /// Several scenarios: for each its label, the keys that it sets, and the scenario.
 type Variants = Vec<(String, BTreeMap<String, String>, Scenario)>;
@@ -145,6 +148,13 @@ impl Scenario {
         if rows {
             scenario.inner.keep_rows();
         }
+        if scenario.inner.approximate().is_some() {
+            if rows || congestion.is_some() {
+                let what = "run.approximate keeps no rows, and takes no congestion control: leave it out";
+                return Err(PyValueError::new_err(what));
+            }
+            return scenario.run_approximately(py, progress.as_ref(), threads, stop.as_ref());
+        }
         let mut experiment = scenario.experiment(py)?;
         if let Some(threads) = threads {
             experiment.plan.threads = threads.clamp(1, 1024);
@@ -188,6 +198,39 @@ impl Scenario {
 }
 
 impl Scenario {
+    /// Runs smaller runs that stand for the whole one.
+    fn run_approximately(
+        &self,
+        py: Python<'_>,
+        progress: Option<&Py<PyAny>>,
+        threads: Option<usize>,
+        stop: Option<&Py<Stop>>,
+    ) -> PyResult<Outcome> {
+        let approximation = py.detach(|| Approximation::of(&self.inner)).map_err(|problems| refused(py, &problems))?;
+        // The control of the run that is under way, and its packet hops.
+        let now: Arc<Mutex<Option<UnderWay>>> = Arc::default();
+        let thread = {
+            let now = now.clone();
+            let watch = move |experiment: &Experiment, control: Arc<Control>| {
+                *now.lock().unwrap_or_else(PoisonError::into_inner) = Some((control, experiment.expected_hops()));
+            };
+            let simulate = move || approximation.run(threads.map(|threads| threads.clamp(1, 1024)), watch);
+            std::thread::Builder::new().name("strandway".into()).spawn(simulate)?
+        };
+        let current = || now.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let tell = || -> PyResult<()> {
+            stop.map_or(Ok(()), |stop| stop.get().check())?;
+            let (Some(progress), Some((control, hops))) = (progress, current()) else { return Ok(()) };
+            let at = control.simulated().as_us();
+            progress.call1(py, (control.packet_hops(), hops, control.finished(), 0, at)).map(drop)
+        };
+        match finish(py, thread, tell, || current().into_iter().for_each(|(control, _)| control.stop()))? {
+            Ok(Ok((experiment, outcome))) => Ok(Outcome::new(experiment, outcome)),
+            Ok(Err(problems)) => Err(refused(py, &problems)),
+            Err(panic) => Err(failed(&*panic)),
+        }
+    }
+
     fn experiment(&self, py: Python<'_>) -> PyResult<Experiment> {
         py.detach(|| strandway_lab::check(&self.inner)).map_err(|problems| refused(py, &problems))
     }

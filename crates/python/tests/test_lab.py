@@ -283,3 +283,21 @@ def test_ray_runs_a_sweep(tmp_path: Path) -> None:
     finally:
         ray.shutdown()
     assert not rows.failed and (tmp_path / "rows.jsonl").read_text().count("\n") == 3
+
+
+def test_smaller_runs_stand_for_a_job_and_can_be_stopped() -> None:
+    job = Scenario(
+        {
+            "fabric": {"hosts": 32, "hosts_per_leaf": 4, "spines": 4},
+            "servers": {"gpus": 8, "wiring": "rail-optimised"},
+            "job": {"layers": 2, "hidden": 1024, "sequence": 256, "tp": 8, "dp": 4},
+        }
+    )
+    whole = job.run().report["jobs"][0]["iteration_us"]
+    smaller = job.copy().set("run.approximate", [2, 3, 4])
+    report = smaller.run(threads=2).report
+    assert report["approximate"]["divisors"] == [2, 3, 4] and report["approximate"]["rails"] == 8
+    error = next(one["error_us"] for one in report["approximate"]["figures"] if one["name"] == "iteration")
+    assert abs(report["jobs"][0]["iteration_us"] - whole) <= error + 0.01 * whole
+    with pytest.raises(ValueError, match=r"run\.approximate"):
+        smaller.run(rows=True)

@@ -2,6 +2,7 @@
 
 use crate::experiment::Experiment;
 use crate::generate::generate;
+use crate::job::JobKeys;
 use crate::keys::SECTIONS;
 use crate::maker::{Context, ROWS_MAX, Traffic};
 use crate::plans::Message;
@@ -229,10 +230,10 @@ fn build(scenario: &Scenario, sink: &Sink, values: impl FnOnce(&Experiment) -> B
 }
 
 /// Complains, and returns false, if a smaller run cannot stand for the whole one.
-fn can_reduce(
+fn can_reduce<'a>(
     sink: &Sink,
     scenario: &Scenario,
-    workloads: &[workload::Workload],
+    workloads: &'a [workload::Workload],
     fabric: &fabric::Fabric,
     servers: &servers::Servers,
 ) -> bool {
@@ -244,33 +245,27 @@ fn can_reduce(
         sink.add("run.approximate", "true", what, "leave it out");
         false
     };
-    let job = |workload: &workload::Workload| match &workload.kind {
-        workload::Kind::Job(job) => Some(job.can_shrink()),
+    let job = |workload: &'a workload::Workload| match &workload.kind {
+        workload::Kind::Job(job) if job.can_shrink() => Some(&**job),
         _ => None,
     };
-    if !workloads.iter().all(|workload| job(workload) == Some(true)) {
+    let Some(jobs) = workloads.iter().map(job).collect::<Option<Vec<&JobKeys>>>() else {
         return refuse(
             "works for jobs with a model and without algorithms of process groups, and for nothing beside them",
         );
-    }
+    };
     if reduction.hosts() == 1 {
         return true;
     }
-    let whole = |workload: &workload::Workload| match &workload.kind {
-        workload::Kind::Job(job) => job.fills_servers(servers.gpus * reduction.rails) && job.has_equal_ranks(),
-        _ => false,
-    };
-    let fewer = |workload: &workload::Workload| match &workload.kind {
-        workload::Kind::Job(job) => job.has_equal_replicas(reduction.replicas, servers.per_block),
-        _ => false,
-    };
+    let whole = |job: &&JobKeys| job.fills_servers(servers.gpus * reduction.rails) && job.has_equal_ranks();
+    let fewer = |job: &&JobKeys| job.has_equal_replicas(reduction.replicas, servers.per_block);
     if !servers.has_rails() || !matches!(fabric.kind, "leaf-spine" | "multi-plane") {
         return refuse("needs rails with leaves of their own: servers.wiring, and two tiers of switches");
-    } else if !workloads.iter().all(whole) {
+    } else if !jobs.iter().all(whole) {
         return refuse("needs tensor-parallel groups that are whole servers, whose ranks compute equally long");
     } else if !faults::are_alike_on_rails(&scenario.table) {
         return refuse("needs faults of planes or spines, which all rails have");
-    } else if reduction.replicas > 1 && !(workloads.len() == 1 && workloads.iter().all(fewer)) {
+    } else if reduction.replicas > 1 && !(jobs.len() == 1 && jobs.iter().all(fewer)) {
         return refuse(
             "needs one job whose replicas are equal, collectives around rings, and stages that fill whole leaves",
         );

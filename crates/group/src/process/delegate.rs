@@ -107,7 +107,7 @@ impl Lent {
     }
 }
 
-/// Who has the memory of an order.
+/// The place of an order's memory.
 enum Place {
     /// The delegate.
     Lent,

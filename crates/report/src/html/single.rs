@@ -30,7 +30,7 @@ pub(super) fn body(report: &Report) -> String {
     out
 }
 
-/// What a run knows of its flows, over time and in the fabric.
+/// The sections on flows, on values over time, and on the fabric.
 fn of_all_flows(report: &Report) -> String {
     let mut out = classes(report);
     out.push_str(&collectives(collective_rows(report)));

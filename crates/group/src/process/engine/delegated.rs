@@ -51,8 +51,8 @@ impl Delegated {
     }
 }
 
-/// What a rank tells others about a call: the bytes of its buffer and, if the call makes the delegate, the rate in bits
-/// per second at which it receives, and the ports of its node.
+/// The message of a rank about a call: the bytes of its buffer. If the call makes the delegate, it also has the rate at
+/// which the rank receives, in bits per second, and the ports of its node.
 struct Claim {
     bytes: u64,
     rate: u64,

@@ -60,7 +60,7 @@ impl Drop for Running {
     }
 }
 
-/// What delegates of a process need, and the delegates whose groups have ended.
+/// The settings of a process's delegates, and the delegates whose groups have ended.
 pub(in super::super) struct Delegates {
     pub(super) options: ProcessOptions,
     config: Config,

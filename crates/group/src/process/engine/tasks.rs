@@ -81,18 +81,16 @@ impl Engine {
             regions,
             owners,
         };
-        let task = Task::new(&mut self.node, &mut self.pool, call)?;
+        let mut task = Task::new(&mut self.node, &mut self.pool, call)?;
         match what {
             What::Call(_) => return self.add_task(id, task),
-            _ => self.insert_task(id, task),
-        }
-        match what {
-            What::Call(_) => {}
-            What::Send { to, tag, at } => self.begin_send(id, to, tag, &at)?,
+            What::Send { to, tag, at } => {
+                self.insert_task(id, task);
+                self.begin_send(id, to, tag, &at)?;
+            }
             What::Receive { from, tag, .. } => {
-                if let Some(task) = self.tasks.get_mut(&id) {
-                    task.asked = from;
-                }
+                task.asked = from;
+                self.insert_task(id, task);
                 self.begin_receive(id, from, tag)?;
             }
         }
