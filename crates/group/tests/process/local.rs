@@ -3,14 +3,17 @@
 //!
 //! The other tests of this folder share memory as well, threads in place of processes, unless they are about sockets.
 
-use super::support::planes;
+use super::support::{inout, planes, with};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 use strandway_group::process::{
-    DirectoryStore, Failure, Group, GroupOptions, Process, ProcessOptions, Reduction, Values,
+    BufferRange, CollectiveCall, DirectoryStore, Element, Failure, Group, GroupOptions, Process, ProcessOptions,
+    Reduction, Values,
 };
 
 /// Without shared memory.
@@ -91,6 +94,30 @@ fn a_link_with_each_process_of_the_host_is_made() {
     };
     // A listener, and a socket for each of two peers.
     assert_eq!(count(planes(1)), count(by_sockets()) + 3);
+}
+
+/// During the first call a process's thread goes by the lease of sockets, and sleeps for up to a minute once the call has
+/// lasted 2 ms; the caller leaves with the lease of shared memory. Then nobody moves what no caller waits for, unless
+/// the caller wakes that thread.
+#[test]
+fn calls_that_no_caller_waits_for_go_on_after_a_first_call_of_some_milliseconds() {
+    for round in 0..5 {
+        let all_are_here = Arc::new(Barrier::new(2));
+        let ended = with(2, &planes(1), move |_, group| {
+            all_are_here.wait();
+            if group.rank() == 1 {
+                thread::sleep(Duration::from_millis(6));
+            }
+            group.barrier().expect("the first call");
+            let (tell, told) = channel();
+            let call = CollectiveCall::AllReduce(BufferRange::whole(0, 8));
+            let work = group.start(call, vec![inout(vec![5])], Element::I64, Reduction::Sum, None).expect("begun");
+            work.notify(&tell, 7);
+            // A process's thread that nobody wakes comes back after a minute.
+            told.recv_timeout(Duration::from_secs(20)).is_ok_and(|number| number == 7)
+        });
+        assert_eq!(ended, [true; 2], "round {round}");
+    }
 }
 
 /// The variable that makes a copy of this test program a rank: `RANK RANKS FOLDER`.
