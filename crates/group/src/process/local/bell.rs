@@ -6,6 +6,7 @@
 
 use super::mapping::{Ours, Theirs};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -63,8 +64,11 @@ pub(super) struct PeerBell {
 }
 
 impl PeerBell {
-    /// A peer's bell; `None` if the memory is not what a peer shares.
+    /// A peer's bell; `None` if the memory is not what a peer shares, or if ringing it could block.
     pub(super) fn open(file: &OwnedFd, event: OwnedFd) -> Option<PeerBell> {
+        if !rustix::fs::fcntl_getfl(&event).ok()?.contains(OFlags::NONBLOCK) {
+            return None;
+        }
         Some(PeerBell { memory: Theirs::open(file, |length| length == LENGTH)?, event, rung: 0 })
     }
 

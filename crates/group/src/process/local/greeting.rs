@@ -13,7 +13,7 @@
 use super::super::message::Id;
 use super::bell::{Bell, PeerBell};
 use super::link::{Ends, Link};
-use super::ring::{self, RING_MAX, RING_MIN, Sender};
+use super::ring::{self, RING_MAX, RING_MIN, Receiver, Sender};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::io::Errno;
 use rustix::net::{
@@ -142,15 +142,18 @@ impl Greeting {
                     };
                     greeter.check_proof(said, &proof)?;
                     let (file, sender) = ring::create(length).map_err(|_| NO_MEMORY)?;
+                    let (receiver, theirs) = open(given)?;
+                    // The caller uses the link from now on, so nothing may fail later.
                     send(&self.ends.socket, &[0], Some([&file, &bell.file, &bell.event]))?;
-                    return link(peer, self.ends, sender, given).map(Step::Done);
+                    return Ok(Step::Done(Link::new(peer, self.ends, sender, receiver, theirs)));
                 }
                 Stage::Given { peer, sender } => {
                     let Some((_, given)) = receive::<1>(&self.ends.socket)? else {
                         self.stage = Stage::Given { peer, sender };
                         return Ok(Step::Waits(self));
                     };
-                    return link(peer, self.ends, sender, given).map(Step::Done);
+                    let (receiver, theirs) = open(given)?;
+                    return Ok(Step::Done(Link::new(peer, self.ends, sender, receiver, theirs)));
                 }
             };
         }
@@ -169,14 +172,10 @@ fn random() -> Result<[u8; NUMBER], Refused> {
     random_secret().map_err(|_| "the kernel gives no random numbers")
 }
 
-/// A link out of what a peer has given.
-fn link(peer: Id, ends: Ends, sender: Sender, given: Vec<OwnedFd>) -> Result<Link, Refused> {
+/// The ring and the bell that a peer has given.
+fn open(given: Vec<OwnedFd>) -> Result<(Receiver, PeerBell), Refused> {
     let Ok([ring, bell, event]) = <[OwnedFd; GIVEN]>::try_from(given) else { return Err("it gives no memory") };
-    let (receiver, bell) = (ring::open(&ring), PeerBell::open(&bell, event));
-    match (receiver, bell) {
-        (Some(receiver), Some(bell)) => Ok(Link::new(peer, ends, sender, receiver, bell)),
-        _ => Err("it gives memory that it could take away"),
-    }
+    ring::open(&ring).zip(PeerBell::open(&bell, event)).ok_or("it gives memory that it could take away")
 }
 
 impl Greeter {
@@ -267,4 +266,107 @@ fn send(socket: &OwnedFd, bytes: &[u8], descriptors: Option<[&OwnedFd; GIVEN]>) 
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, flags).map_err(|_| "it has hung up")?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+    use std::os::fd::OwnedFd;
+
+    /// A process that calls another one, which has accepted.
+    struct Met {
+        calls: Greeter,
+        called: Greeter,
+        bell: Bell,
+        greeting: Greeting,
+        accepted: Greeting,
+    }
+
+    fn met(secrets: [&[u8; 32]; 2], length: usize) -> Met {
+        let (listener, name) = listen().expect("a socket");
+        let (calls, called) = (Greeter::new([1; ID], secrets[0]), Greeter::new([2; ID], secrets[1]));
+        let greeting = calls.call([2; ID], &name, length).expect("it is reached");
+        let accepted = accept(&listener).expect("a caller").expect("of this user");
+        Met { calls, called, bell: Bell::new().expect("memory"), greeting, accepted }
+    }
+
+    fn waits(step: Result<Step, Refused>) -> Greeting {
+        match step {
+            Ok(Step::Waits(greeting)) => greeting,
+            Ok(Step::Done(_)) => panic!("it has a link"),
+            Err(why) => panic!("refused: {why}"),
+        }
+    }
+
+    fn is_done(step: &Result<Step, Refused>) -> bool {
+        matches!(step, Ok(Step::Done(_)))
+    }
+
+    #[test]
+    fn two_processes_with_the_key_get_a_link() {
+        let Met { calls, called, bell, greeting, accepted } = met([&[7; 32]; 2], RING_MIN);
+        let accepted = waits(accepted.go_on(&called, &bell));
+        let greeting = waits(greeting.go_on(&calls, &bell));
+        assert!(is_done(&accepted.go_on(&called, &bell)) && is_done(&greeting.go_on(&calls, &bell)));
+    }
+
+    #[test]
+    fn a_caller_without_the_key_or_with_an_impossible_length_gets_nothing() {
+        let Met { called, bell, greeting, accepted, .. } = met([&[7; 32], &[8; 32]], RING_MIN);
+        let accepted = waits(accepted.go_on(&called, &bell));
+        // It makes a proof up.
+        send(&greeting.ends.socket, &[3; PROOF], Some([&bell.file, &bell.file, &bell.event])).expect("sent");
+        assert_eq!(accepted.go_on(&called, &bell).err(), Some("it does not know the key"));
+        let Met { calls, called, bell, greeting, accepted } = met([&[7; 32], &[8; 32]], RING_MIN);
+        let _accepted = waits(accepted.go_on(&called, &bell));
+        assert_eq!(greeting.go_on(&calls, &bell).err(), Some("it does not know the key"), "nor does the callee");
+        for length in [0, RING_MIN / 2, RING_MIN + 64, 2 * RING_MAX, 1 << 31] {
+            let Met { called, bell, accepted, .. } = met([&[7; 32]; 2], length);
+            let refused = accepted.go_on(&called, &bell).err();
+            assert_eq!(refused, Some("it asks for a ring of an impossible length"), "{length}");
+        }
+    }
+
+    /// A caller says that it uses a link as soon as the callee has given its memory.
+    #[test]
+    fn a_callee_gives_its_memory_only_if_it_can_use_the_callers() {
+        let (ring, _sender) = ring::create(RING_MIN).expect("memory");
+        let blocks = eventfd(0, EventfdFlags::CLOEXEC).expect("an event");
+        let bell = Bell::new().expect("memory");
+        let given: [[&OwnedFd; GIVEN]; 3] = [
+            [&bell.file, &bell.file, &bell.event],
+            [&ring, &ring, &bell.event],
+            // A peer that never reads it would hold this process up.
+            [&ring, &bell.file, &blocks],
+        ];
+        for given in given {
+            let Met { calls, called, bell, greeting, accepted } = met([&[7; 32]; 2], RING_MIN);
+            let Stage::Calling { mut said, .. } = greeting.stage else { panic!("it calls") };
+            let accepted = waits(accepted.go_on(&called, &bell));
+            let (answer, _) = receive::<{ NUMBER + PROOF }>(&greeting.ends.socket).expect("open").expect("an answer");
+            said.extend_from_slice(&answer);
+            send(&greeting.ends.socket, &calls.prove(&said), Some(given)).expect("sent");
+            assert_eq!(accepted.go_on(&called, &bell).err(), Some("it gives memory that it could take away"));
+            assert_eq!(receive::<1>(&greeting.ends.socket).err(), Some("it has hung up"));
+        }
+    }
+
+    #[test]
+    fn a_process_of_another_user_is_refused_in_both_directions() {
+        use rustix::process::Uid;
+        if !getuid().is_root() {
+            eprintln!("skipped: only root may become another user");
+            return;
+        }
+        let (listener, name) = listen().expect("a socket");
+        let other = std::thread::spawn(move || {
+            // The user of this thread alone.
+            let nobody = Uid::from_raw(65_534);
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("root may");
+            Greeter::new([1; ID], &[7; 32]).call([2; ID], &name, RING_MIN).err()
+        });
+        assert_eq!(other.join().expect("no panic"), Some("it belongs to another user"));
+        assert_eq!(accept(&listener).expect("a caller").err(), Some("it belongs to another user"));
+    }
 }

@@ -212,6 +212,7 @@ impl Link {
                         self.bell.ring_for_room();
                         return Ok((true, Some(Arrived::Message(bytes))));
                     }
+                    Head::Write { length: 0, .. } => return Err(Nonsense("it writes nothing").into()),
                     Head::Write { landing, key, length } => {
                         self.receiver.take(HEAD, &self.sender);
                         self.body = Some(Body { landing, key, length, at: 0 });

@@ -5,7 +5,7 @@ use super::super::message::Id;
 use super::bell::Bell;
 use super::carrier::Event;
 use super::link::{Arrived, Link, LinkError, Outgoing};
-use super::meetings::{Found, LINK_ENDED, Meetings, STRANGERS};
+use super::meetings::{Found, LINK_ENDED, Meetings, UNUSED_MAX};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -103,7 +103,7 @@ impl Local {
             drop(self.remove(at));
         }
         let unused = self.links.iter().filter(|(_, other)| other.connection.is_none()).count();
-        if unused >= STRANGERS || self.links.iter().any(|(_, other)| other.id == id) {
+        if unused >= UNUSED_MAX || self.links.iter().any(|(_, other)| other.id == id) {
             return self.meetings.release(&link);
         }
         self.links.push((number, link));

@@ -9,6 +9,7 @@
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
+use rustix::process::{Resource, getrlimit};
 use std::ffi::c_void;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -82,6 +83,10 @@ impl Ours {
             Err(Errno::INVAL) => rustix::fs::memfd_create("strandway", flags)?,
             other => other?,
         };
+        // Beyond the limit of files the kernel also sends a signal, which ends programs that do not expect it.
+        if getrlimit(Resource::Fsize).current.is_some_and(|most| length as u64 > most) {
+            return Err(Errno::FBIG);
+        }
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length as u64)?;
         let mapping = Mapping::new(&file, length, ProtFlags::READ | ProtFlags::WRITE)?;
         rustix::fs::fcntl_add_seals(&file, SEALS)?;

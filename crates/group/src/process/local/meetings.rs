@@ -17,11 +17,11 @@ use std::time::Duration;
 /// A greeting that takes longer fails, and the connection of the node is used: ours.
 const GREETING: Duration = Duration::from_secs(5);
 /// Greetings of strangers at a time: ours. Others wait to be accepted.
-pub(super) const STRANGERS: usize = 256;
+const STRANGERS: usize = 256;
+/// Links that no connection uses yet: ours, as many as a node has connections at the most.
+pub(super) const UNUSED_MAX: usize = 1_024;
 /// All rings that one process makes have about this length together: ours, so that they stay in the processor's cache.
 const RINGS: usize = 4 << 20;
-const RING_LONG: usize = 1 << 20;
-const _: () = assert!(RING_LONG <= RING_MAX);
 /// The key of the listener in the list of descriptors that are watched.
 const LISTENER: u64 = u64::MAX;
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -68,7 +68,7 @@ impl Meetings {
             watch: Arc::new(watch),
             greetings: HashMap::new(),
             next_number: 0,
-            ring: RING_LONG,
+            ring: RING_MAX,
             descriptors,
         };
         meetings.note_descriptor(meetings.listener.as_raw_fd());
@@ -92,7 +92,7 @@ impl Meetings {
 
     /// Rings that are made from now on are for this number of processes of this host.
     pub(super) fn plan(&mut self, processes: usize) {
-        let ring = (RINGS / processes.max(1)).next_power_of_two().clamp(RING_MIN, RING_LONG);
+        let ring = (RINGS / processes.max(1)).next_power_of_two().clamp(RING_MIN, RING_MAX);
         self.ring = self.ring.min(ring);
     }
 

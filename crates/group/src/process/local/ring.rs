@@ -23,7 +23,7 @@ const RING: usize = 4_096;
 pub(super) const LINE: usize = 64;
 /// The shortest and the longest ring: ours. A message fits the shortest one.
 pub(super) const RING_MIN: usize = 1 << 16;
-pub(super) const RING_MAX: usize = 1 << 22;
+pub(super) const RING_MAX: usize = 1 << 20;
 
 /// A peer has said something impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
