@@ -77,6 +77,8 @@ pub(super) struct Ends {
     pub(super) process: Option<OwnedFd>,
 }
 
+const NOT_OPEN: Nonsense = Nonsense("it writes where nothing is open to it");
+
 fn padded(length: usize) -> usize {
     length.next_multiple_of(LINE)
 }
@@ -212,18 +214,22 @@ impl Link {
                         self.bell.ring_for_room();
                         return Ok((true, Some(Arrived::Message(bytes))));
                     }
-                    Head::Write { length: 0, .. } => return Err(Nonsense("it writes nothing").into()),
                     Head::Write { landing, key, length } => {
                         self.receiver.take(HEAD, &self.sender);
-                        self.body = Some(Body { landing, key, length, at: 0 });
                         moved += LINE;
+                        if length == 0 {
+                            node.exposed(connection, key, 0, 0).ok_or(NOT_OPEN)?;
+                            self.bell.ring_for_room();
+                            return Ok((true, Some(Arrived::Written { landing, bytes: 0 })));
+                        }
+                        self.body = Some(Body { landing, key, length, at: 0 });
                     }
                 }
                 continue;
             };
             let piece = (body.length - body.at).min(here.min(PIECE) as u64) as usize;
             let into = node.exposed(connection, body.key, body.at, piece);
-            self.receiver.read(0, into.ok_or(Nonsense("it writes where nothing is open to it"))?);
+            self.receiver.read(0, into.ok_or(NOT_OPEN)?);
             body.at += piece as u64;
             moved += padded(piece);
             let ends = body.at == body.length;
@@ -351,7 +357,10 @@ mod tests {
         let source = node.register((0..length).map(|i| (i % 251) as u8).collect());
         sends.post(Outgoing::Message(b"before".to_vec()), None);
         sends.post(Outgoing::Write { region: source, range: 0..length, remote, landing: 5 }, Some(Operation(9)));
-        let end = sends.post(Outgoing::Message(vec![3; MESSAGE_MAX]), None);
+        sends.post(Outgoing::Message(vec![3; MESSAGE_MAX]), None);
+        // A receive of nothing, beyond the credit of short messages.
+        let nothing = node.expose(connection, target, 10..10).expect("a key");
+        let end = sends.post(Outgoing::Write { region: source, range: 0..0, remote: nothing, landing: 6 }, None);
         let (mut done, mut arrived) = (VecDeque::new(), Vec::new());
         while sends.is_crowded() {
             assert!(matches!(sends.send(&node, &mut done), Ok(true)));
@@ -362,6 +371,7 @@ mod tests {
             Arrived::Message(b"before".to_vec()),
             Arrived::Written { landing: 5, bytes: length as u64 },
             Arrived::Message(vec![3; MESSAGE_MAX]),
+            Arrived::Written { landing: 6, bytes: 0 },
         ];
         assert!(arrived == right && done == [Operation(9)]);
         assert_eq!((sends.is_taken(end), sends.is_all_taken()), (Ok(true), Ok(true)));
