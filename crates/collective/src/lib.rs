@@ -32,7 +32,7 @@ pub use member::Member;
 pub use multicast::{Multicast, MulticastRank};
 pub use placement::{Placement, PlacementError};
 pub use programs::{AnyApplication, Programs};
-pub use recipe::{Recipe, RecipeBuilder, RecipeError};
+pub use recipe::{Recipe, RecipeBuilder, RecipeError, RecipeFault};
 pub use recipe_collective::{RecipeCollective, RecipeRank};
 pub use schedule::{Algorithm, Collective, Rank, Receive, Schedule, ScheduleError, Send};
 pub use script::{Between, Operation, Script, ScriptedJob, Step, Work};

@@ -8,6 +8,7 @@
 pub mod algorithms;
 mod call;
 pub mod direct;
+mod file;
 mod operand;
 pub mod scheduled;
 pub mod tabled;
@@ -19,6 +20,7 @@ mod tests;
 pub use algorithms::{Algorithms, PlanAlgorithm, PlanMaker};
 pub use call::CollectiveCall;
 pub use direct::DirectLengths;
+pub use file::AlgorithmFile;
 pub use tabled::OrderedRecipe;
 pub use tuning::Tuning;
 

@@ -5,8 +5,10 @@
 
 mod planned;
 mod trees;
+mod verify;
 
 pub use planned::PlanCarriage;
+pub use verify::RecipeFault;
 
 use crate::schedule::Collective;
 use std::collections::BTreeMap;

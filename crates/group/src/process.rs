@@ -28,6 +28,7 @@
 //! }
 //! ```
 
+mod algorithm_files;
 mod commands;
 mod delegate;
 mod element;

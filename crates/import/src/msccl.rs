@@ -27,6 +27,8 @@ pub struct Algorithm {
     pub steps: usize,
     /// Thread blocks of all GPUs.
     pub blocks: usize,
+    /// The first step that the messages alone do not describe: its line, and what it does.
+    elsewhere: Option<(usize, &'static str)>,
 }
 
 /// Is this such a file?
@@ -41,6 +43,10 @@ struct Step {
     sends: bool,
     /// Its first chunk and their number.
     chunks: (u32, u32),
+    /// The place of its first chunk in the working buffer: where it reads, and where it writes; `None` in scratch.
+    places: [Option<i64>; 2],
+    /// `cpy` or `re`: it copies or adds on its own GPU.
+    local: Option<&'static str>,
     /// A thread block and a step of it.
     after: Option<(i64, i64)>,
     line: usize,
@@ -82,7 +88,7 @@ pub fn parse(file: &str, text: &str) -> Result<Algorithm, Problems> {
         let mut mine = BTreeMap::new();
         for tb in gpu.children().filter(|child| child.name() == "tb") {
             let number = tb.number("id", None, 0, CHUNKS_MAX)?;
-            let block = block(&tb, id, ranks, chunks)?;
+            let block = block(&tb, id, &Layout { collective, ranks, chunks })?;
             steps += block.steps.len();
             blocks += 1;
             if steps > STEPS_MAX {
@@ -100,11 +106,73 @@ pub fn parse(file: &str, text: &str) -> Result<Algorithm, Problems> {
         return Err(algo.wrong("", format!("has {} <gpu>, and ngpus is {ranks}", gpus.len()), "write all GPUs"));
     }
     let recipe = build(&algo, &gpus, chunks as u32, collective)?;
+    let elsewhere = elsewhere(&gpus);
     let told = |name: &str| algo.text(name).unwrap_or_default().to_string();
-    Ok(Algorithm { recipe, name: told("name"), protocol: told("proto"), steps, blocks })
+    Ok(Algorithm { recipe, name: told("name"), protocol: told("proto"), steps, blocks, elsewhere })
 }
 
-fn block(tb: &Element<'_, '_>, gpu: i64, ranks: i64, chunks: i64) -> Result<Block, Problems> {
+/// Where chunks of the buffers of a GPU lie in the working buffer, in which all chunks of the collective have a place.
+struct Layout {
+    collective: Collective,
+    ranks: i64,
+    chunks: i64,
+}
+
+impl Layout {
+    /// The place of a chunk: the input of an all-gather and the output of a reduce-scatter begin at the GPU's own part,
+    /// and other inputs and outputs are one. `None` for scratch memory.
+    fn place(&self, buffer: &str, offset: i64, gpu: i64) -> Option<i64> {
+        let part = match (self.collective, buffer) {
+            (Collective::AllGather, "i") | (Collective::ReduceScatter, "o") => gpu * (self.chunks / self.ranks),
+            (_, "i" | "o") => 0,
+            _ => return None,
+        };
+        Some((part + offset) % self.chunks)
+    }
+}
+
+/// The first step whose numbers do not stay in their place of the working buffer. A message has the same place at both
+/// ends, and it is the place that the receiver writes.
+fn elsewhere(gpus: &BTreeMap<i64, BTreeMap<i64, Block>>) -> Option<(usize, &'static str)> {
+    let mut sent: BTreeMap<(i64, i64, i64), Vec<Option<i64>>> = BTreeMap::new();
+    for (&gpu, blocks) in gpus {
+        for block in blocks.values() {
+            let there = sent.entry((gpu, block.send, block.channel)).or_default();
+            there.extend(block.steps.iter().filter(|step| step.sends).map(|step| step.places[0]));
+        }
+    }
+    let mut taken: BTreeMap<(i64, i64, i64), usize> = BTreeMap::new();
+    for (&gpu, blocks) in gpus {
+        for block in blocks.values() {
+            for step in &block.steps {
+                let [from, into] = step.places;
+                let reads = step.sends || step.reduces;
+                let what = match step.local {
+                    Some("re") => Some("adds on its own GPU"),
+                    Some(_) if from != into || from.is_none() => Some("copies to another place of its own GPU"),
+                    _ if (reads && from.is_none()) || (step.receives && into.is_none()) => Some("uses scratch memory"),
+                    _ if step.receives && reads && from != into => Some("reads and writes different chunks"),
+                    _ => None,
+                };
+                if let Some(what) = what {
+                    return Some((step.line, what));
+                }
+                if step.receives {
+                    let key = (block.receive, gpu, block.channel);
+                    let place = taken.entry(key).or_insert(0);
+                    *place += 1;
+                    if sent.get(&key).and_then(|all| all.get(*place - 1)) != Some(&into) {
+                        return Some((step.line, "writes to another place than its sender reads"));
+                    }
+                }
+            }
+        }
+    }
+    None
+}
+
+fn block(tb: &Element<'_, '_>, gpu: i64, layout: &Layout) -> Result<Block, Problems> {
+    let (ranks, chunks) = (layout.ranks, layout.chunks);
     let (send, receive) = (tb.number("send", Some(-1), -1, ranks - 1)?, tb.number("recv", Some(-1), -1, ranks - 1)?);
     if send == gpu || receive == gpu {
         return Err(tb.wrong(&gpu.to_string(), "is the GPU itself", "name another GPU, or -1"));
@@ -139,8 +207,13 @@ fn block(tb: &Element<'_, '_>, gpu: i64, ranks: i64, chunks: i64) -> Result<Bloc
         let (block, other) =
             (step.number("depid", Some(-1), -1, CHUNKS_MAX)?, step.number("deps", Some(-1), -1, CHUNKS_MAX)?);
         let after = (block >= 0 && other >= 0).then_some((block, other));
-        let chunks = ((offset % chunks) as u32, count.max(0) as u32);
-        steps.push(Step { receives, reduces, sends, chunks, after, line: step.line() });
+        let goal = step.number("dstoff", Some(0), -1, CHUNKS_MAX)?.max(0);
+        let place = |buffer: &str, offset: i64| layout.place(step.text(buffer).unwrap_or("i"), offset, gpu);
+        let places = [place("srcbuf", offset), place("dstbuf", goal)];
+        let local = ["cpy", "re"].into_iter().find(|local| step.text("type") == Some(local));
+        let first = if sends { places[0] } else { places[1] };
+        let chunks = (first.unwrap_or(offset % chunks) as u32, count.max(0) as u32);
+        steps.push(Step { receives, reduces, sends, chunks, places, local, after, line: step.line() });
     }
     Ok(Block { send, receive, channel, steps })
 }
@@ -249,6 +322,21 @@ fn build(
 }
 
 impl Algorithm {
+    /// The messages, for processes that send real numbers by them: each chunk keeps its place.
+    ///
+    /// # Errors
+    /// If a step does what messages between ranks do not say, such as a sum in scratch memory.
+    pub fn for_data(&self, file: &str) -> Result<&Recipe, Problems> {
+        match self.elsewhere {
+            None => Ok(&self.recipe),
+            Some((line, what)) => {
+                let what = format!("{what}, which process groups do not do");
+                let remedy = "write the algorithm in place, from chunks of input and output to the same chunks";
+                Err(super::trace::problem(file, Some(line), "", what, remedy))
+            }
+        }
+    }
+
     /// The file's contents and our assumptions, as lines of text.
     pub fn describe(&self) -> String {
         let collective = match self.recipe.collective() {
@@ -321,6 +409,36 @@ mod tests {
             .bound(1000, strandway_proto::units::Span, |_, _, bytes| strandway_proto::units::Span(bytes + 5));
         assert_eq!(span.0, 4 * 1005);
         assert!(made.describe().contains("all-reduce of 3 GPUs in 2 chunks; 5 thread blocks, 7 steps, 4 messages"));
+    }
+
+    #[test]
+    fn files_that_keep_every_chunk_in_its_place_serve_for_data() {
+        let recipe = parse("a.xml", CHAIN).expect("sound").for_data("a.xml").expect("in place").clone();
+        assert_eq!(recipe.verify(), Ok(()));
+        for (from, to, said) in [
+            ("srcbuf=\"i\"", "srcbuf=\"s\"", "a.xml:4: uses scratch memory"),
+            ("type=\"rrc\" srcbuf=\"i\" srcoff=\"0\"", "type=\"rrc\" srcbuf=\"i\" srcoff=\"1\"", "different chunks"),
+            (
+                "dstoff=\"0\" cnt=\"2\" depid=\"0\" deps=\"0\"",
+                "dstoff=\"1\" cnt=\"2\" depid=\"0\" deps=\"0\"",
+                "than its sender",
+            ),
+            ("type=\"nop\" cnt=\"0\"", "type=\"re\" cnt=\"0\"", "adds on its own GPU"),
+            ("type=\"nop\" cnt=\"0\"", "type=\"cpy\" srcoff=\"1\" cnt=\"1\"", "copies to another place"),
+        ] {
+            let changed = parse("a.xml", &CHAIN.replacen(from, to, 1)).expect("for the simulator");
+            let error = changed.for_data("a.xml").expect_err(to).to_string();
+            assert!(error.contains(said) && error.contains("write the algorithm in place"), "{error}");
+        }
+        // The file of another project, where it is at hand.
+        let theirs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/msccl/custom_allreduce_8npus.xml");
+        match std::fs::read_to_string(theirs) {
+            Ok(text) => {
+                let made = parse("theirs.xml", &text).expect("read");
+                assert_eq!(made.for_data("theirs.xml").expect("in place").verify(), Ok(()));
+            }
+            Err(_) => println!("skipped: {theirs} is not here"),
+        }
     }
 
     #[test]

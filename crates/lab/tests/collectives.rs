@@ -361,7 +361,33 @@ fn a_table_of_algorithms_decides_as_it_does_for_process_groups() {
         assert_eq!(facts.algorithm, algorithm, "{kind} of {size}");
         assert!(facts.time_us.is_some_and(|time| time >= facts.bound_us));
     }
+    // A file of MSCCL, by its path from the folder of the scenario: two ranks reduce a half each and exchange the halves.
+    let steps = |gpu: u32| {
+        let step = |(at, (kind, chunk)): (usize, (&str, u32))| {
+            format!("<step s=\"{at}\" type=\"{kind}\" srcoff=\"{chunk}\" dstoff=\"{chunk}\" cnt=\"1\"/>")
+        };
+        let other = 1 - gpu;
+        [("s", gpu), ("rrc", other), ("s", other), ("r", gpu)].into_iter().enumerate().map(step).collect::<String>()
+    };
+    let gpu = |gpu: u32| {
+        let other = 1 - gpu;
+        format!("<gpu id=\"{gpu}\"><tb id=\"0\" send=\"{other}\" recv=\"{other}\" chan=\"0\">{}</tb></gpu>", steps(gpu))
+    };
+    let halves = format!("<algo ngpus=\"2\" nchunksperloop=\"2\" coll=\"allreduce\">{}{}</algo>", gpu(0), gpu(1));
+    let file = folder.path().join("halves.xml");
+    std::fs::write(&file, &halves).expect("written");
+    std::fs::write(&table, format!("algorithm=all_reduce={}\n", file.display())).expect("written");
+    for (ranks, algorithm) in [(2, "file"), (3, "direct")] {
+        let mut sets = sets("all-reduce", "1 MiB").to_vec();
+        sets.push(format!("workload.ranks={ranks}"));
+        let facts = facts(IDEAL, &sets.iter().map(String::as_str).collect::<Vec<&str>>());
+        assert_eq!(facts.algorithm, algorithm);
+        assert!(facts.time_us.is_some_and(|time| time >= facts.bound_us && time < 1.2 * facts.bound_us));
+    }
+    std::fs::write(&file, halves.replacen("rrc", "r", 1)).expect("written");
+    let naming = format!("algorithm=all_reduce={}\n", file.display());
     for (text, said, remedy) in [
+        (naming.as_str(), "its steps do not compute allreduce", "correct the file"),
         ("part=7\n", "line 1: part is", "perf tune"),
         ("algorithm=all_reduce=ring,all_gather=multicast\n", "the algorithm multicast", "remove these rules"),
     ] {

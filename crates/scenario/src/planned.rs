@@ -30,7 +30,15 @@ pub(crate) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Planned
             return None;
         }
     };
-    match Tuning::parse(&text) {
+    let mut remedy = "`strandway perf tune` writes such a table";
+    let tuning = Tuning::parse(&text).and_then(|mut tuning| {
+        if auto {
+            remedy = "correct the file of MSCCL, or remove its rule; paths begin at the scenario's folder";
+            tuning.algorithms.load(|path| load(scenario, path))?;
+        }
+        Ok(tuning)
+    });
+    match tuning {
         Ok(Tuning { algorithms, .. }) if auto && algorithms.of_team().is_some() => {
             let name = algorithms.of_team().expect("just found").name();
             let remedy = "remove these rules, or write a [[job]] with `multicast` or `in-network` for such collectives";
@@ -41,11 +49,18 @@ pub(crate) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Planned
         Ok(tuning) if auto => Some(Planned(Arc::new(tuning))),
         Ok(tuning) => Some(Planned(Arc::new(Tuning { lengths: tuning.lengths, ..Tuning::default() }))),
         Err(error) => {
-            let remedy = "`strandway perf tune` writes such a table";
             section.wrong("tuning", format!("is a table with an error: {file}, {error}"), remedy);
             None
         }
     }
+}
+
+/// The messages of a file of MSCCL that a table names.
+fn load(scenario: &Scenario, path: &str) -> Result<(Arc<Recipe>, String), String> {
+    let (file, text) = scenario.read(path).map_err(|problems| problems.to_string())?;
+    let made = strandway_import::msccl::parse(&file, &text).map_err(|problems| problems.to_string())?;
+    let recipe = made.for_data(&file).map_err(|problems| problems.to_string())?;
+    Ok((Arc::new(recipe.clone()), String::new()))
 }
 
 impl Planned {

@@ -2,7 +2,7 @@
 
 use super::direct::EAGER;
 use super::tabled::OrderedRecipe;
-use super::{CollectiveCall, DirectLengths, RankPlan};
+use super::{AlgorithmFile, CollectiveCall, DirectLengths, RankPlan};
 use crate::recipe::{Recipe, RecipeError};
 use crate::schedule::{Algorithm, Collective};
 use std::collections::BTreeMap;
@@ -30,6 +30,8 @@ pub enum PlanAlgorithm {
     Multicast,
     /// A switch adds the numbers.
     InNetwork,
+    /// An algorithm of MSCCL: the place of its file in [`Algorithms::files`].
+    File(u16),
 }
 
 impl PlanAlgorithm {
@@ -43,7 +45,7 @@ impl PlanAlgorithm {
         PlanAlgorithm::InNetwork,
     ];
 
-    /// `direct`, `ring`, `halving-doubling`, `tree`, `pat`, `multicast` or `in-network`.
+    /// `direct`, `ring`, `halving-doubling`, `tree`, `pat`, `multicast`, `in-network`, or `file`.
     pub const fn name(self) -> &'static str {
         match self {
             PlanAlgorithm::Direct => "direct",
@@ -53,15 +55,16 @@ impl PlanAlgorithm {
             PlanAlgorithm::Pat => "pat",
             PlanAlgorithm::Multicast => "multicast",
             PlanAlgorithm::InNetwork => "in-network",
+            PlanAlgorithm::File(_) => "file",
         }
     }
 
-    /// The algorithm with this name.
+    /// The algorithm with this name; none is called `file`.
     pub fn named(name: &str) -> Option<PlanAlgorithm> {
         PlanAlgorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name)
     }
 
-    /// Does it compute this collective?
+    /// Does it compute this collective? A file says so itself.
     pub const fn computes(self, collective: Collective) -> bool {
         use Collective::{AllGather, AllReduce, Broadcast, Reduce, ReduceScatter, SendReceive};
         match self {
@@ -72,6 +75,7 @@ impl PlanAlgorithm {
             PlanAlgorithm::Pat => matches!(collective, AllGather | ReduceScatter),
             PlanAlgorithm::Multicast => matches!(collective, AllGather | Broadcast),
             PlanAlgorithm::InNetwork => matches!(collective, AllReduce | ReduceScatter),
+            PlanAlgorithm::File(_) => false,
         }
     }
 
@@ -104,18 +108,25 @@ struct Rule {
 ///
 /// In text: rules with commas between them, each `[COLLECTIVE=]ALGORITHM[>BYTES]`, such as
 /// `ring>1048576,all_gather=pat`. Bytes are those of the longest buffer of a rank: for all-gather and reduce-scatter
-/// the blocks of all ranks together.
+/// the blocks of all ranks together. An algorithm whose name ends with `.xml` is a file of MSCCL, which counts once it
+/// is [loaded](Algorithms::load), in groups of its number of ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Algorithms(Vec<Rule>);
+pub struct Algorithms {
+    rules: Vec<Rule>,
+    files: Vec<AlgorithmFile>,
+}
 
 impl fmt::Display for Algorithms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, rule) in self.0.iter().enumerate() {
+        for (at, rule) in self.rules.iter().enumerate() {
             f.write_str(if at == 0 { "" } else { "," })?;
             if let Some((name, _)) = COLLECTIVES.iter().find(|(_, collective)| Some(*collective) == rule.collective) {
                 write!(f, "{name}=")?;
             }
-            f.write_str(rule.algorithm.name())?;
+            f.write_str(match rule.algorithm {
+                PlanAlgorithm::File(at) => &self.files[usize::from(at)].path,
+                ours => ours.name(),
+            })?;
             if rule.above > 0 {
                 write!(f, ">{}", rule.above)?;
             }
@@ -132,12 +143,14 @@ impl FromStr for Algorithms {
     /// # Errors
     /// A sentence that names the wrong rule and the possible values.
     fn from_str(text: &str) -> Result<Algorithms, String> {
+        let mut files = Vec::new();
         let rules = text.split(',').map(str::trim).filter(|rule| !rule.is_empty() && *rule != "auto");
-        rules.map(rule).collect::<Result<_, _>>().map(Algorithms)
+        let rules = rules.map(|text| rule(text, &mut files)).collect::<Result<_, _>>()?;
+        Ok(Algorithms { rules, files })
     }
 }
 
-fn rule(text: &str) -> Result<Rule, String> {
+fn rule(text: &str, files: &mut Vec<AlgorithmFile>) -> Result<Rule, String> {
     let (head, above) = match text.split_once('>') {
         Some((head, bytes)) => {
             let bytes = bytes.trim().parse().map_err(|_| format!("{text:?}: after > comes a number of bytes"))?;
@@ -154,8 +167,13 @@ fn rule(text: &str) -> Result<Rule, String> {
         }
         None => (None, head),
     };
+    if name.ends_with(".xml") {
+        let algorithm = PlanAlgorithm::File(AlgorithmFile::place(name, files)?);
+        return Ok(Rule { collective, algorithm, above });
+    }
     let algorithm = PlanAlgorithm::named(name).ok_or_else(|| {
-        format!("{text:?}: the algorithms are auto, {}", PlanAlgorithm::ALL.map(PlanAlgorithm::name).join(", "))
+        let names = PlanAlgorithm::ALL.map(PlanAlgorithm::name).join(", ");
+        format!("{text:?}: the algorithms are auto, {names}, and files of MSCCL (FILE.xml)")
     })?;
     if let Some(collective) = collective.filter(|collective| !algorithm.computes(*collective)) {
         let others = PlanAlgorithm::ALL.into_iter().filter(|other| other.computes(collective));
@@ -170,14 +188,58 @@ impl Algorithms {
     pub fn of(&self, collective: Collective, bytes: usize) -> PlanAlgorithm {
         let fits = |rule: &&Rule| {
             bytes > rule.above
-                && rule.collective.map_or(rule.algorithm.computes(collective), |wanted| wanted == collective)
+                && match rule.algorithm {
+                    PlanAlgorithm::File(at) => self.recipe(at).is_some_and(|of| of.recipe().collective() == collective),
+                    ours => rule.collective.map_or(ours.computes(collective), |wanted| wanted == collective),
+                }
         };
-        self.0.iter().rev().find(fits).map_or(PlanAlgorithm::Direct, |rule| rule.algorithm)
+        self.rules.iter().rev().find(fits).map_or(PlanAlgorithm::Direct, |rule| rule.algorithm)
+    }
+
+    /// The files that the rules name, each once.
+    pub fn files(&self) -> &[AlgorithmFile] {
+        &self.files
+    }
+
+    /// The recipe of a file, once it is loaded.
+    fn recipe(&self, at: u16) -> Option<&OrderedRecipe> {
+        self.files.get(usize::from(at))?.recipe()
+    }
+
+    /// Can a file perform this call among so many ranks?
+    fn serves(&self, at: u16, call: &CollectiveCall, ranks: u32) -> bool {
+        self.recipe(at).is_some_and(|of| of.recipe().ranks() == ranks) && call.root() == 0 && call.has_equal_blocks()
+    }
+
+    /// Loads all files. `read` returns the recipe of a path and the digest of the file.
+    ///
+    /// # Errors
+    /// A sentence that names the file: if it cannot be read, does not compute its collective or computes another one
+    /// than its rule names, or is not the file that was [expected](Algorithms::expect).
+    pub fn load(&mut self, mut read: impl FnMut(&str) -> Result<(Arc<Recipe>, String), String>) -> Result<(), String> {
+        for (at, file) in (0..).zip(&mut self.files) {
+            file.load(&mut read)?;
+            let computed = file.recipe().map(|of| of.recipe().collective());
+            let of_file = self.rules.iter().filter(|rule| rule.algorithm == PlanAlgorithm::File(at));
+            let wanted = of_file.filter_map(|rule| rule.collective).find(|wanted| Some(*wanted) != computed);
+            if let (Some(wanted), Some(computed)) = (wanted, computed) {
+                let names = (wanted.name(), computed.name());
+                return Err(format!("{}: a rule wants {}, and the file computes {}", file.path, names.0, names.1));
+            }
+        }
+        Ok(())
+    }
+
+    /// Only a file with this digest may be loaded from this path.
+    pub fn expect(&mut self, path: &str, digest: &str) {
+        if let Some(file) = self.files.iter_mut().find(|file| file.path == path) {
+            file.digest = digest.to_string();
+        }
     }
 
     /// The first algorithm of the rules that is not a plan of messages ([`PlanAlgorithm::is_of_team`]).
     pub fn of_team(&self) -> Option<PlanAlgorithm> {
-        self.0.iter().map(|rule| rule.algorithm).find(|algorithm| algorithm.is_of_team())
+        self.rules.iter().map(|rule| rule.algorithm).find(|algorithm| algorithm.is_of_team())
     }
 }
 
@@ -223,6 +285,7 @@ impl PlanMaker {
             (None, _) | (_, 0 | 1) => PlanAlgorithm::Direct,
             (Some(collective), _) => match self.algorithms.of(collective, call.bytes()) {
                 PlanAlgorithm::HalvingDoubling if !ranks.is_power_of_two() => PlanAlgorithm::Direct,
+                PlanAlgorithm::File(at) if !self.algorithms.serves(at, call, ranks) => PlanAlgorithm::Direct,
                 chosen if chosen.is_of_team() && (call.bytes() <= EAGER || !call.has_equal_blocks()) => {
                     PlanAlgorithm::Direct
                 }
@@ -239,6 +302,9 @@ impl PlanMaker {
         element: usize,
         buffers: usize,
     ) -> Option<RankPlan> {
+        if let PlanAlgorithm::File(at) = chosen {
+            return RankPlan::tabled(call, self.algorithms.recipe(at)?, rank, element, buffers);
+        }
         let collective = call.collective()?;
         let scheduled = match (chosen, collective) {
             (PlanAlgorithm::Ring, Collective::AllReduce) => Some(Algorithm::RingAllReduce),
@@ -313,6 +379,41 @@ mod tests {
     }
 
     #[test]
+    fn rules_name_files_which_serve_groups_of_their_size() {
+        let text = "ring,all_reduce=trees/two.xml>4096,pat.xml";
+        let mut rules: Algorithms = text.parse().expect("rules");
+        assert_eq!(rules.to_string(), text);
+        let name = |rules: &Algorithms, collective, ranks, bytes| {
+            let call = CollectiveCall::of_size(collective, bytes, 4, (0, ranks), 0).expect("a call");
+            PlanMaker::new(rules.clone(), DirectLengths::default()).algorithm(&call, ranks).name()
+        };
+        assert_eq!(name(&rules, Collective::AllReduce, 4, 8_192), "ring", "no file is loaded");
+        let read = |path: &str| match path {
+            "trees/two.xml" => Ok((Arc::new(Recipe::tree(4, 1).expect("a tree")), "1".to_string())),
+            "pat.xml" => Ok((Arc::new(Recipe::pat_all_gather(4, 1).expect("a gather")), "2".to_string())),
+            other => Err(format!("{other}: absent")),
+        };
+        rules.load(read).expect("files");
+        assert_eq!(name(&rules, Collective::AllReduce, 4, 8_192), "file");
+        assert_eq!(name(&rules, Collective::AllReduce, 4, 4_096), "ring");
+        assert_eq!(name(&rules, Collective::AllReduce, 5, 8_192), "direct", "the file is of four ranks");
+        assert_eq!(name(&rules, Collective::AllGather, 4, 64), "file");
+        assert_eq!(name(&rules, Collective::ReduceScatter, 4, 64), "ring");
+        // Another rank expects the same files.
+        let mut other: Algorithms = text.parse().expect("rules");
+        rules.files().iter().for_each(|file| other.expect(&file.path, &file.digest));
+        assert_eq!(other, rules);
+        other.expect("pat.xml", "3");
+        let error = other.load(read).expect_err("another digest");
+        assert!(error.contains("pat.xml: this file differs from rank 0's"), "{error}");
+        let mut wrong: Algorithms = "all_reduce=pat.xml".parse().expect("a rule");
+        let error = wrong.load(read).expect_err("another collective");
+        assert!(error.contains("pat.xml: a rule wants allreduce, and the file computes allgather"), "{error}");
+        let mut wrong: Algorithms = "none.xml".parse().expect("a rule");
+        assert_eq!(wrong.load(read), Err("none.xml: absent".to_string()));
+    }
+
+    #[test]
     fn teams_compute_long_calls_of_equal_blocks() {
         let rules = "multicast,all_reduce=in-network>65536,reduce_scatter=in-network";
         let maker = PlanMaker::new(rules.parse().expect("rules"), DirectLengths::default());
@@ -336,6 +437,7 @@ mod tests {
     fn wrong_rules_are_named_with_a_remedy() {
         for (text, said) in [
             ("rings", "the algorithms are auto, direct, ring"),
+            ("rings", "in-network, and files of MSCCL (FILE.xml)"),
             ("all_reduce=pat", "this collective has the algorithms direct, ring, halving-doubling, tree"),
             ("allreduce=ring", "the collectives are all_reduce, reduce"),
             ("ring>1MB", "a number of bytes"),

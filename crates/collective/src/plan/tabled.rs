@@ -24,13 +24,14 @@ impl RankPlan {
         element: usize,
         buffers: usize,
     ) -> Option<RankPlan> {
-        let OrderedRecipe { recipe, positions } = recipe;
+        let OrderedRecipe { recipe, positions, orders_sends } = recipe;
         if call.collective() != Some(recipe.collective()) {
             return None;
         }
         let mut plan = RankPlan::default();
         let operand = Operand::new(&mut plan, call, (rank, recipe.ranks()), element, buffers)?;
-        let maker = Maker { recipe, positions, rank, element, operand, ranges: BlockRanges::new(recipe) };
+        let ranges = BlockRanges::new(recipe);
+        let maker = Maker { recipe, positions, orders_sends: *orders_sends, rank, element, operand, ranges };
         maker.fill(&mut plan);
         if call.reduces() {
             maker.operand.describe(&mut plan, call, rank);
@@ -44,13 +45,21 @@ impl RankPlan {
 pub struct OrderedRecipe {
     recipe: Arc<Recipe>,
     positions: Vec<u32>,
+    /// A message also waits for messages that changed its blocks before, whether or not the recipe says so.
+    orders_sends: bool,
 }
 
 impl OrderedRecipe {
     /// Finds an order of the nodes of a recipe.
     pub fn new(recipe: Arc<Recipe>) -> OrderedRecipe {
         let positions = recipe.positions();
-        OrderedRecipe { recipe, positions }
+        OrderedRecipe { recipe, positions, orders_sends: false }
+    }
+
+    /// The same for a recipe of somebody else: a message leaves after all that its rank received before it in the
+    /// order, so that plans do what [`Recipe::verify`] has checked.
+    pub fn of_file(recipe: Arc<Recipe>) -> OrderedRecipe {
+        OrderedRecipe { orders_sends: true, ..OrderedRecipe::new(recipe) }
     }
 
     /// The recipe.
@@ -93,6 +102,7 @@ impl BlockRanges {
 struct Maker<'a> {
     recipe: &'a Recipe,
     positions: &'a [u32],
+    orders_sends: bool,
     rank: u32,
     element: usize,
     operand: Operand,
@@ -187,9 +197,23 @@ impl Maker<'_> {
                 }
             }
         }
-        for receive in &mut plan.receives {
-            receive.after.sort_unstable();
-            receive.after.dedup();
+        if self.orders_sends {
+            for (block, sends) in sent {
+                let receives = received.get(block).map_or(&[][..], Vec::as_slice);
+                for (position, places) in sends {
+                    let before = receives.iter().filter(|(of, _)| of < position);
+                    let last = before.max_by_key(|(of, _)| *of).map(|(_, places)| places.clone());
+                    for place in places.clone() {
+                        plan.sends[place].after.extend(last.clone().into_iter().flatten().map(Condition::Received));
+                    }
+                }
+            }
+        }
+        let receives = plan.receives.iter_mut().map(|receive| &mut receive.after);
+        let sends = plan.sends.iter_mut().map(|send| &mut send.after).filter(|_| self.orders_sends);
+        for after in receives.chain(sends) {
+            after.sort_unstable();
+            after.dedup();
         }
     }
 

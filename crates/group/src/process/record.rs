@@ -129,11 +129,12 @@ impl Terms {
         let (group, payload, credit) = (self.group, self.wire.payload, self.wire.credit);
         let fixed = u8::from(self.fixed);
         let planes: String = self.planes.iter().map(|plane| format!("plane={plane}\n")).collect();
+        let (secret, profile, tuning) = (hex(&self.wire.secret), &self.wire.profile, &self.wire.tuning);
+        let files = tuning.algorithms.files().iter().map(|file| format!("file={} {}\n", file.digest, file.path));
+        let files: String = files.collect();
         format!(
-            "strandway group 3\nfixed={fixed}\n{planes}group={group}\nsecret={}\npayload={payload}\ncredit={credit}\nprotection={protection}\nprofile={}\n{}",
-            hex(&self.wire.secret),
-            self.wire.profile,
-            self.wire.tuning
+            "strandway group 3\nfixed={fixed}\n{planes}group={group}\nsecret={secret}\npayload={payload}\n\
+             credit={credit}\nprotection={protection}\nprofile={profile}\n{tuning}{files}"
         )
         .into_bytes()
     }
@@ -152,6 +153,11 @@ impl Terms {
                 "credit" => credit = value.parse().ok(),
                 "protection" => protection = protection_named(value),
                 "profile" => profile = Some(value.chars().take(100).collect()),
+                "algorithm" => tuning.set(name, value).ok()?,
+                "file" => {
+                    let (digest, path) = value.split_once(' ')?;
+                    tuning.algorithms.expect(path, digest);
+                }
                 // Keys of other versions have no meaning here.
                 _ => drop(tuning.set(name, value)),
             }

@@ -16,6 +16,7 @@
 //!
 //! A rank that cannot go on writes the reason in place of its value. So all ranks end with this reason, within seconds.
 
+use super::algorithm_files;
 use super::group::{Group, GroupOptions};
 use super::offer::{Join, Names, Offer, one_line};
 use super::paths::{Report, are_settled};
@@ -88,7 +89,8 @@ impl Process {
             return Process::first(options);
         }
         let offer = Offer::of_host(None, &Names::default(), &options.planes)?;
-        let terms = Guest { store, rank, patience: options.patience }.invitation(&offer)?;
+        let mut guest = Guest { store, rank, patience: options.patience };
+        let terms = guest.loaded(&offer)?;
         let process = Process::start(options, terms.wire.clone())?;
         process.keep_invitation(Some(terms));
         Ok(process)
@@ -96,13 +98,15 @@ impl Process {
 
     /// Starts rank 0's process. All other processes get its settings.
     fn first(options: &ProcessOptions) -> Result<Process, GroupError> {
+        let mut tuning = options.tuning.clone();
+        algorithm_files::load(&mut tuning.algorithms)?;
         let wire = Wire {
             secret: random_secret()?,
             payload: options.payload()?,
             credit: options.credit,
             protection: options.protection,
             profile: options.profile.clone(),
-            tuning: options.tuning.clone(),
+            tuning,
         };
         Process::start(options, wire)
     }
@@ -202,14 +206,9 @@ fn visit(
     let mut guest = Guest { store, rank, patience: options.patience };
     let terms = match terms {
         Some(terms) => terms,
-        None => guest.invitation(offer)?,
+        None => guest.loaded(offer)?,
     };
-    guest.meet(&terms, ranks, start, options).inspect_err(|error| {
-        // The reason replaces the values that others still wait for.
-        for key in ["rank", "path"] {
-            let _ = guest.store.set(&of(terms.group, key, rank), &refusal(&guest.named(error)));
-        }
-    })
+    guest.meet(&terms, ranks, start, options).inspect_err(|error| guest.cannot_go_on(terms.group, error))
 }
 
 fn of(group: u64, what: &str, rank: u32) -> String {
@@ -489,6 +488,22 @@ impl<S: Store> Guest<'_, S> {
         match refused(&text) {
             Some(error) => Err(error),
             None => Terms::decode(&text).ok_or_else(|| other_version(0)),
+        }
+    }
+
+    /// The terms of a group, with the files that they name.
+    fn loaded(&mut self, offer: &Offer) -> Result<Terms, GroupError> {
+        let mut terms = self.invitation(offer)?;
+        let loaded = algorithm_files::load(&mut terms.wire.tuning.algorithms);
+        loaded.inspect_err(|error| self.cannot_go_on(terms.group, error))?;
+        Ok(terms)
+    }
+
+    /// Tells the others an error: it replaces the values that they still wait for.
+    fn cannot_go_on(&mut self, group: u64, error: &GroupError) {
+        for key in ["rank", "path"] {
+            let text = refusal(&self.named(error));
+            let _ = self.store.set(&of(group, key, self.rank), &text);
         }
     }
 

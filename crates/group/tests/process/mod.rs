@@ -4,6 +4,7 @@ mod calls;
 mod casts;
 mod chaos;
 mod ends;
+mod files;
 mod hostile;
 mod killed;
 mod local;
