@@ -4,12 +4,13 @@
     bench/collectives/table.py                                    # 2 ranks over loopback, 1 KiB to 256 MiB
     bench/collectives/table.py --ranks 4,8 --sizes 1K,64K,1M,16M,64M
     sudo bench/collectives/table.py --planes 500                  # 2 hosts in namespaces, planes of 500 Mb/s
+    bench/collectives/table.py --local --ranks 2,4,8              # ranks of one host that share memory
 
 Each round runs every column once, so that a slow minute of the machine falls on all of them; a cell has the median of the rounds'
 medians. Columns over loopback: gloo, mpi (over TCP; left out if mpi4py is not there), strandway (encrypted), strandway with
 STRANDWAY_PROTECTION=none, and both of strandway again from Rust, without Python and torch (left out if
 `cargo build --release -p strandway-group --example collectives` was not run). With --planes: gloo over one plane, strandway over one and over
-two planes, encrypted.
+two planes, encrypted. With --local: gloo, mpi and strandway, the last two through shared memory; in all other columns strandway uses sockets.
 
 The last columns compare encrypted strandway (with --planes: over two planes) with Gloo and MPI: above 1, strandway is faster. The last line
 holds the whole against the goals of docs/measurements/process-groups.md.
@@ -34,6 +35,7 @@ HERE = pathlib.Path(__file__).parent
 UNITS = {"K": 1 << 10, "M": 1 << 20}
 MPI = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self"}
 OURS, PLAIN, RUST = "strandway, encrypted", "strandway, protection none", "Rust, encrypted"
+LOCAL = "strandway, shared memory"
 
 
 def bytes_of(text):
@@ -89,15 +91,20 @@ def columns(options):
             ("strandway, one plane", "strandway", {}, on(one, options.planes)),
             ("strandway, two planes", "strandway", {}, on(two, 2 * options.planes)),
         ]
-    plain = {"STRANDWAY_PROTECTION": "none"}
+    secure = {"STRANDWAY_SHARED_MEMORY": "0"}
+    plain = {**secure, "STRANDWAY_PROTECTION": "none"}
     table = [("gloo", "gloo", {}, [])]
     if subprocess.run([sys.executable, "-c", "import mpi4py.MPI"], capture_output=True).returncode == 0:
-        table.append(("mpi, TCP", "mpi", MPI, []))
+        table.append(("mpi, shared memory", "mpi", {}, []) if options.local else ("mpi, TCP", "mpi", MPI, []))
     else:
         print("mpi4py is not here: no column for MPI (pip install mpich mpi4py)", file=sys.stderr)
-    table += [(OURS, "strandway", {}, []), (PLAIN, "strandway", plain, [])]
+    if options.local:
+        table.append((LOCAL, "strandway", {}, []))
+    else:
+        table += [(OURS, "strandway", secure, []), (PLAIN, "strandway", plain, [])]
     if run.RUST.exists():
-        table += [(RUST, "rust", {}, []), ("Rust, protection none", "rust", plain, [])]
+        rust = [(RUST, "rust", secure, []), ("Rust, protection none", "rust", plain, [])]
+        table += [("Rust, shared memory", "rust", {}, [])] if options.local else rust
     else:
         print("no columns for Rust: cargo build --release -p strandway-group --example collectives", file=sys.stderr)
     return [column for column in table if not options.columns or any(part in column[0] for part in options.columns.split(";"))]
@@ -177,6 +184,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.5, help="measuring time per row and round")
     parser.add_argument("--planes", type=int, metavar="MBPS", help="two hosts in namespaces, planes of this rate")
+    parser.add_argument("--local", action="store_true", help="shared memory, where there is a choice")
     parser.add_argument("--columns", help="only columns whose name has one of these parts, with semicolons between them")
     parser.add_argument("--json", help="file that keeps all runs; the same command goes on with it")
     options = parser.parse_args()
@@ -185,6 +193,8 @@ def main():
         parser.error("--planes has two hosts with a rank each")
     table = columns(options)
     settings = {"sizes": sizes, "operations": options.operations, "seconds": options.seconds, "planes": options.planes}
+    if options.local:
+        settings["local"] = True
     kept = Kept(options.json, settings)
     # `kill` ends it as Ctrl-C does: namespaces are removed.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -207,7 +217,7 @@ def main():
     loads = [one["load"] for one in kept.runs]
     print(f"{os.cpu_count()} cores, load {min(loads):.2f} to {max(loads):.2f}, {options.rounds} rounds of {options.seconds} s\n")
     rivals = [name for name in names if name.startswith(("gloo", "mpi"))]
-    ours = names[-1] if options.planes else OURS
+    ours = names[-1] if options.planes else LOCAL if options.local else OURS
     against = "".join(f" {name} / {'ours' if ours == OURS else ours} |" for name in rivals)
     print(f"| operation | ranks | size | {' | '.join(names)} |{against}")
     print("|---" * (len(names) + len(rivals) + 3) + "|")

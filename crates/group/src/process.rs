@@ -37,6 +37,7 @@ mod failure;
 mod group;
 mod host;
 mod launch;
+mod local;
 mod memory;
 mod message;
 mod offer;
@@ -68,8 +69,9 @@ use crate::error::GroupError;
 use commands::Command;
 pub use commands::Waiting;
 use engine::{Delegates, Engine, Lost};
+use local::{Carrier, Local};
 use progress_engine::ProgressEngine;
-use record::{Record, Terms, Wire};
+use record::{LocalName, Record, Terms, Wire};
 use recording::Recorder;
 use std::net::SocketAddrV6;
 use std::ops::RangeInclusive;
@@ -113,6 +115,8 @@ pub struct ProcessOptions {
     pub profile: String,
     /// Which collectives go which way, by their length.
     pub tuning: Tuning,
+    /// Processes of one host and one user talk through memory that they share, where the system allows it. Default yes.
+    pub shared_memory: bool,
     /// The folder into which each process writes a recording of its calls, for the simulator (docs/replay.md).
     pub record: Option<PathBuf>,
     /// Line rate of all planes together. Default 40 Gb/s.
@@ -149,6 +153,7 @@ impl ProcessOptions {
             protection: Protection::default(),
             profile: "uec".into(),
             tuning: Tuning::default(),
+            shared_memory: true,
             record: None,
             rate: Rate::from_gbps(40),
             base_rtt: Span::from_us(100),
@@ -260,8 +265,8 @@ struct Inner {
     lost: Lost,
     /// The terms with which it has joined, until a group is formed.
     invitation: Mutex<Option<Terms>>,
-    /// Descriptors of its node's sockets.
-    descriptors: Vec<i32>,
+    /// Descriptors of its sockets at present.
+    descriptors: Arc<Mutex<Vec<i32>>>,
     recorder: Option<Arc<Recorder>>,
     /// Says by which algorithm a call runs.
     plans: PlanMaker,
@@ -295,13 +300,18 @@ impl Process {
         let ours: Vec<SocketAddrV6> = node.addresses()?.into_iter().map(kept).collect();
         let addresses = options.advertised(&ours)?;
         let id = *random_secret()?.first_chunk().expect("32 bytes");
-        let record = Record { id, host: host::label(), addresses, settled: None };
+        let descriptors = Arc::new(Mutex::new(node.descriptors()));
+        let local = options.shared_memory.then(|| Local::open(id, &wire.secret, Arc::clone(&descriptors)));
+        let local = local.and_then(|local| local.inspect_err(|error| launch::note_unshared(&error.to_string())).ok());
+        let name = local.as_ref().and_then(|local| LocalName::new(local.name()));
+        let record = Record { id, host: host::label(), addresses, settled: None, local: name.clone() };
         let lost = Lost::default();
-        let descriptors = node.descriptors();
         let plans = PlanMaker::new(wire.tuning.algorithms.clone(), wire.tuning.lengths);
         let limits = (wire.tuning.clone(), wire.credit as usize);
+        let place = name.map(|name| name.place);
         let delegates = Delegates::new(options, &config, wire.secret);
-        let engine = Engine::new(node, id, ours, limits, delegates, Arc::clone(&lost));
+        let carrier = Carrier::new(node, local);
+        let engine = Engine::new(carrier, (id, place), ours, limits, delegates, Arc::clone(&lost));
         let progress_engine = Arc::new(ProgressEngine::new(engine, waker));
         let driven = Arc::clone(&progress_engine);
         let thread = std::thread::Builder::new().name("strandway-wire".into()).spawn(move || driven.run());
@@ -378,8 +388,8 @@ impl Process {
 
     /// The descriptors of its sockets. A child of a fork that keeps them open hides the death of its parent from the
     /// other ranks.
-    pub fn descriptors(&self) -> &[i32] {
-        &self.0.descriptors
+    pub fn descriptors(&self) -> Vec<i32> {
+        self.0.descriptors.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn keep_invitation(&self, terms: Option<Terms>) {

@@ -1,5 +1,7 @@
 //! Groups with processes of their own, in a program of its own: its functions look at all processes of the program.
 
+use std::fs;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use strandway_group::process::{Failure, Group, GroupOptions, Values, close_all, descriptors, waiting};
@@ -10,8 +12,44 @@ fn meet(store: &Values, rank: u32) -> Group {
     Group::meet_apart(&mut store.clone(), rank, 2, None, options).expect("a group")
 }
 
+/// Each test looks at all of this program, so one runs at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// The open descriptors of this program, and the places at which it has memory that processes share.
+fn held() -> (usize, usize) {
+    let places = fs::read_to_string("/proc/self/maps").expect("the kernel lists them");
+    let descriptors = fs::read_dir("/proc/self/fd").expect("the kernel lists them");
+    (descriptors.count(), places.lines().filter(|line| line.contains("memfd:strandway")).count())
+}
+
+#[test]
+fn processes_that_have_left_keep_neither_descriptors_nor_shared_memory() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let round = || {
+        let store = Values::default();
+        let other = thread::spawn({
+            let store = store.clone();
+            move || meet(&store, 1).barrier().expect("both are here")
+        });
+        let group = meet(&store, 0);
+        group.barrier().expect("both are here");
+        let (_, shared) = held();
+        other.join().expect("no panic");
+        drop(group);
+        shared
+    };
+    assert!(round() > 0, "they share memory");
+    let before = held();
+    for _ in 0..5 {
+        round();
+    }
+    assert_eq!(held(), before);
+    assert_eq!(before.1, 0);
+}
+
 #[test]
 fn processes_of_groups_are_reported_covered_after_a_fork_and_closed_like_others() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(waiting().is_empty() && descriptors().is_empty());
     let store = Values::default();
     let other = thread::spawn({

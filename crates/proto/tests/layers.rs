@@ -137,10 +137,10 @@ fn files_with(wanted: &str, folder: &std::path::Path, found: &mut Vec<String>) {
 }
 
 /// Crates that may have `unsafe`, and the files that have it: instructions of vectors, memory of callers that is lent,
-/// and prefetches.
+/// memory that processes of a host share, and prefetches.
 const WITH_UNSAFE: [(&str, &[&str]); 4] = [
     ("erasure", &["kernel.rs", "x86.rs"]),
-    ("group", &["memory.rs"]),
+    ("group", &["mapping.rs", "memory.rs"]),
     ("python", &["wire.rs"]),
     ("sim", &["prefetch.rs"]),
 ];

@@ -146,6 +146,22 @@ def test_a_forked_child_has_no_sockets_of_groups_with_a_node_of_their_own():
     group.barrier()
 
 
+def test_a_forked_child_ends_its_own_groups_whatever_its_parent_has_dropped():
+    held = []
+    ranks(3, held.append)
+    held.clear()
+    if (child := os.fork()) == 0:
+        # A close that waits for a wrong thread never ends.
+        signal.alarm(20)
+        try:
+            strandway.Group.meet(strandway.MemoryStore(), 0, 1).barrier()
+            strandway._lab.close_wire()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_a_forked_child_gets_an_error_and_does_not_hide_the_death_of_its_parent(tmp_path):
     body = """
 group.barrier()
@@ -165,13 +181,38 @@ try:
 except strandway.WireError as error:
     print(error.kind, flush=True)
 """
+    dies_beside_its_child(body, tmp_path)
+
+
+def test_a_child_of_a_fork_in_c_does_not_hide_the_death_of_its_parent_on_the_host(tmp_path):
+    # No handler of Python's runs, so the child keeps all sockets open.
+    body = """
+import ctypes
+group.barrier()
+if group.rank == 1:
+    if ctypes.CDLL(None).fork() == 0:
+        open(os.environ["CHILD"], "w").write("forked in C")
+        time.sleep(20)
+        os._exit(0)
+    while not os.path.exists(os.environ["CHILD"]):
+        time.sleep(0.01)
+    os.kill(os.getpid(), 9)
+try:
+    group.barrier()
+except strandway.WireError as error:
+    print(error.kind, "the kernel of this host" in str(error), flush=True)
+"""
+    dies_beside_its_child(body, tmp_path, "gone True")
+
+
+def dies_beside_its_child(body, tmp_path, line="gone"):
     child = tmp_path / "child"
     os.environ["CHILD"] = str(child)
     try:
         started = processes(2, body, tmp_path)
         # The child holds the output of rank 1, too.
         # More lines may follow: which messages of the barrier the dead rank has not acknowledged.
-        assert started[0].communicate(timeout=30)[0].splitlines()[0] == "gone"
+        assert started[0].communicate(timeout=30)[0].splitlines()[0] == line
     finally:
         del os.environ["CHILD"]
     assert "forked" in child.read_text()
@@ -208,7 +249,9 @@ else:
     assert b"recv, for " in text and b"waits for rank 1 at " in text, text
 
 
-def test_a_killed_process_is_named_within_seconds(tmp_path):
+@pytest.mark.parametrize(("shared", "evidence"), [("0", "refuses"), ("1", "the kernel of this host")])
+def test_a_killed_process_is_named_within_seconds(tmp_path, monkeypatch, shared, evidence):
+    monkeypatch.setenv("STRANDWAY_SHARED_MEMORY", shared)
     body = """
 began = time.monotonic()
 try:
@@ -226,7 +269,7 @@ except strandway.WireError as error:
     killed = time.monotonic()
     for process in started[:2]:
         words = process.communicate(timeout=30)[0].split()
-        assert words[0] in ("gone", "told") and "refuses" in " ".join(words) and "rank 2" in " ".join(words), words
+        assert words[0] in ("gone", "told") and evidence in " ".join(words) and "rank 2" in " ".join(words), words
     # A second on an idle machine; this one may be busy. Without the death, the group's timeout is 30 s.
     assert time.monotonic() - killed < 20
 

@@ -64,6 +64,8 @@ use slots::{Slot, State};
 use std::collections::{HashMap, VecDeque};
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 use strandway_fabric::usid::Element;
 use strandway_proto::path::PathState;
@@ -137,6 +139,8 @@ pub struct Node {
     urgent: Urgent,
     /// Other threads wake the node with it; made at the first call of [`Node::waker`].
     waker: Option<Waker>,
+    /// Descriptors of the program that end a sleep when they can be read.
+    watched: Vec<Arc<OwnedFd>>,
 }
 
 impl Node {
@@ -210,6 +214,7 @@ impl Node {
             links: Links::watch(&config),
             patience,
             waker: None,
+            watched: Vec::new(),
             clock,
             config,
         })
@@ -243,6 +248,24 @@ impl Node {
     pub fn waker(&mut self) -> Result<Waker, Error> {
         let waker = self.waker.take().map_or_else(Waker::new, Ok)?;
         Ok(self.waker.insert(waker).clone())
+    }
+
+    /// Has another thread woken the node since the last call, or since [`Node::wait`] reported it? For programs that call
+    /// [`Node::poll`].
+    pub fn take_call(&mut self) -> bool {
+        self.waker.as_ref().is_some_and(Waker::answer)
+    }
+
+    /// A sleep of the node also ends when this descriptor can be read: [`Node::wait`] then returns `None`.
+    pub fn watch(&mut self, descriptor: Arc<OwnedFd>) {
+        self.watched.push(descriptor);
+    }
+
+    /// The bytes that a key opens to the peer of a connection, `length` of them from `at` on; `None` if the key does not
+    /// open them. For programs that get a peer's bytes by another way than the node.
+    pub fn exposed(&mut self, connection: Connection, key: u64, at: u64, length: usize) -> Option<&mut [u8]> {
+        let place = self.memory.open(key, connection, at, length)?;
+        Some(self.memory.bytes_at(place))
     }
 
     /// Takes a buffer into the node. Peers can write to no part of it before it is exposed or posted as a receive.

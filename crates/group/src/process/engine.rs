@@ -14,6 +14,7 @@ mod tasks;
 
 use super::commands::{Begin, Command, Commands, Waiting, What};
 use super::failure::Failure;
+use super::local::Carrier;
 use super::message::{HEAD, Id, Message, PeerMessage, Signature};
 use super::record::Record;
 use super::task::{Pool, Task};
@@ -32,7 +33,7 @@ use std::time::{Duration, Instant};
 use strandway_collective::plan::PlanMaker;
 use strandway_collective::plan::Tuning;
 use strandway_collective::plan::direct::EAGER;
-use strandway_udp::{Connection, Error, Node, Operation};
+use strandway_udp::{Connection, Error, Operation};
 
 /// Room for one message.
 const SLOT: usize = 16_384;
@@ -65,8 +66,10 @@ const SILENCE: Duration = Duration::from_millis(300);
 const QUIET: Duration = Duration::from_secs(60);
 
 pub(super) struct Engine {
-    node: Node,
+    node: Carrier,
     id: Id,
+    /// The place of this process, if others there may share memory with it.
+    place: Option<String>,
     ours: Vec<SocketAddrV6>,
     plans: PlanMaker,
     /// Bytes of short messages that a peer may send before a call here takes them.
@@ -130,8 +133,8 @@ fn while_connected<T>(outcome: Result<T, Error>) -> Result<Option<T>, Error> {
 
 impl Engine {
     pub(super) fn new(
-        node: Node,
-        id: Id,
+        node: Carrier,
+        (id, place): (Id, Option<String>),
         ours: Vec<SocketAddrV6>,
         (tuning, credit): (Tuning, usize),
         delegates: Delegates,
@@ -140,6 +143,7 @@ impl Engine {
         Engine {
             node,
             id,
+            place,
             ours,
             plans: PlanMaker::new(tuning.algorithms, tuning.lengths),
             credit,
@@ -177,8 +181,9 @@ impl Engine {
     }
 
     /// Carries out commands, moves packets, or waits for packets for at most `longest`, and acts on those that have
-    /// come. Returns false if the engine was told to end, and has sent everything.
-    pub(super) fn turn(&mut self, commands: &Commands, longest: Duration) -> Result<bool, Error> {
+    /// come. While anything is under way, it looks for `patience` before it sleeps, if peers share memory with it. Returns
+    /// false if the engine was told to end, and has sent everything.
+    pub(super) fn turn(&mut self, commands: &Commands, longest: Duration, patience: Duration) -> Result<bool, Error> {
         self.handle_commands(commands)?;
         if self.may_end()? {
             return Ok(false);
@@ -188,8 +193,8 @@ impl Engine {
         if let Some(next) = self.next_exploration() {
             timeout = timeout.min(next);
         }
-        if let Some(completion) = self.node.wait(timeout.min(longest))? {
-            self.handle_completion(completion)?;
+        if let Some(event) = self.node.wait(timeout.min(longest), if busy { patience } else { Duration::ZERO })? {
+            self.handle_event(event)?;
         }
         while let Some((plane, address)) = self.node.take_refusal() {
             self.handle_refusal(plane, address);
@@ -217,6 +222,11 @@ impl Engine {
     /// Is anything under way?
     pub(super) fn is_busy(&self) -> bool {
         !self.tasks.is_empty()
+    }
+
+    /// Are all peers reached through shared memory?
+    pub(super) fn is_local(&self) -> bool {
+        self.node.is_local()
     }
 
     /// Has a command told it to end?
@@ -303,6 +313,9 @@ impl Engine {
             aborted: false,
             delegates: BTreeMap::new(),
         };
+        let shared = |record: &&Record| record.local.as_ref().map(|local| &local.place) == self.place.as_ref();
+        let count = members.iter().filter(shared).count();
+        self.node.plan_links(count);
         for (at, record) in (0..).zip(members) {
             if at == rank {
                 one.members.push(None);
@@ -426,6 +439,9 @@ impl Engine {
 
     /// Connects to a peer. If the node has no room for another connection, the peer counts as gone.
     fn call(&mut self, peer: usize) -> Outcome {
+        if let Some(place) = &self.place {
+            self.node.link_to(&self.peers[peer].record, place);
+        }
         match self.node.connect(&self.peers[peer].record.addresses) {
             Ok(connection) => {
                 self.by_connection.insert(connection, peer);

@@ -8,7 +8,7 @@ use super::{Failure, Group, GroupOptions, Prefixed, Process, ProcessOptions, Tun
 use crate::error::GroupError;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, Once, PoisonError};
 use strandway_udp::address::{device_of, parse};
 
 /// Names of variables with the rank, the number of ranks and the launcher.
@@ -141,7 +141,8 @@ impl Group {
     /// else the way to where they meet. `STRANDWAY_IFNAME` names the interfaces. `STRANDWAY_ADVERTISE` has the
     /// addresses that others use instead (behind a NAT), `STRANDWAY_PORTS` a range of UDP ports. `STRANDWAY_PAYLOAD`,
     /// `STRANDWAY_PROTECTION`, `STRANDWAY_PROFILE`, `STRANDWAY_TUNING` and `STRANDWAY_ALGORITHM` (at rank 0),
-    /// `STRANDWAY_RATE` in Gb/s, `STRANDWAY_RTT` in milliseconds and `STRANDWAY_RECORD` are read too. With
+    /// `STRANDWAY_RATE` in Gb/s, `STRANDWAY_RTT` in milliseconds, `STRANDWAY_RECORD` and `STRANDWAY_SHARED_MEMORY` (0
+    /// for sockets between ranks of one host) are read too. With
     /// `STRANDWAY_LOG=info` the addresses in use are printed.
     ///
     /// # Errors
@@ -248,6 +249,18 @@ pub fn waiting() -> Vec<Waiting> {
 /// Messages that did not arrive before their process was dropped.
 static UNDELIVERED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
+/// Says once that this process does not share memory with another one of its host, and why.
+pub(super) fn note_unshared(why: &str) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        let label = label();
+        eprintln!(
+            "strandway: {label} talks by sockets with ranks of its own host, without shared memory: {why} \
+             (STRANDWAY_SHARED_MEMORY=0 asks for sockets)"
+        );
+    });
+}
+
 /// Keeps a failure for [`close_all`].
 pub(super) fn note_undelivered(lines: Vec<String>) {
     let mut all = UNDELIVERED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -276,7 +289,7 @@ pub fn close_all() -> Result<(), Failure> {
 
 /// The descriptors of the sockets of all processes of this operating system process. See [`Process::descriptors`].
 pub fn descriptors() -> Vec<i32> {
-    registry::living().iter().flat_map(|process| process.descriptors().to_vec()).collect()
+    registry::living().iter().flat_map(Process::descriptors).collect()
 }
 
 /// The settings of a process, and the interfaces that it may use, from the environment. Without planes they are found.
@@ -333,6 +346,13 @@ pub(super) fn from_env() -> Result<(ProcessOptions, Names), GroupError> {
     if let Some(rules) = get("STRANDWAY_ALGORITHM") {
         options.tuning.algorithms =
             rules.parse().map_err(|error| GroupError::Config(format!("STRANDWAY_ALGORITHM is {error}")))?;
+    }
+    if let Some(value) = get("STRANDWAY_SHARED_MEMORY") {
+        options.shared_memory = match value.as_str() {
+            "1" => true,
+            "0" => false,
+            _ => return Err(wrong("STRANDWAY_SHARED_MEMORY", &value, "give 0 or 1")),
+        };
     }
     if let Some(team) = get("STRANDWAY_TEAM") {
         let wanted = "give the number of a multicast team, 0 to 65535";

@@ -36,6 +36,7 @@ const CREDIT: u8 = 12;
 const WITHDRAW: u8 = 13;
 const REFUSE: u8 = 14;
 const BYE: u8 = 15;
+const HELLO_BY_LINK: u8 = 16;
 
 /// The name of a process; no other process has it.
 pub(super) type Id = [u8; 16];
@@ -74,6 +75,8 @@ impl Signature {
 pub(super) enum PeerMessage<'a> {
     /// The first message on a connection: the name of the process that began it.
     Hello(Id),
+    /// As [`PeerMessage::Hello`]; later messages and writes go by the link with that process, in both directions.
+    HelloByLink(Id),
     /// A short message of a collective. It costs credit until the receiver has asked for it.
     Bytes(&'a [u8]),
     /// A short message of a collective is ready, but the sender has no credit to send it unasked.
@@ -122,6 +125,7 @@ impl<'a> Message<'a> {
     pub(super) fn encode(&self) -> Vec<u8> {
         let (kind, rest): (u8, &[u8]) = match &self.said {
             PeerMessage::Hello(id) => (HELLO, id),
+            PeerMessage::HelloByLink(id) => (HELLO_BY_LINK, id),
             PeerMessage::Bytes(bytes) => (BYTES, bytes),
             PeerMessage::Parcel(bytes) => (PARCEL, bytes),
             PeerMessage::Told(text) => (TOLD, text.as_bytes()),
@@ -172,6 +176,7 @@ impl<'a> Message<'a> {
         let number = || -> Option<u64> { Some(u64::from_be_bytes(rest.try_into().ok()?)) };
         let said = match kind {
             HELLO => PeerMessage::Hello(rest.try_into().ok()?),
+            HELLO_BY_LINK => PeerMessage::HelloByLink(rest.try_into().ok()?),
             BYTES => PeerMessage::Bytes(rest),
             OPEN => PeerMessage::Open(landing()?),
             TOLD => PeerMessage::Told(std::str::from_utf8(rest).ok()?),
@@ -211,6 +216,7 @@ mod tests {
         let landing = Landing { number: 7, region: RemoteRegion { key: 1 << 63, bytes: 5 } };
         let all = [
             PeerMessage::Hello([3; 16]),
+            PeerMessage::HelloByLink([4; 16]),
             PeerMessage::Bytes(b"abc"),
             PeerMessage::Open(landing),
             PeerMessage::Told("why"),
@@ -244,7 +250,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..80), kind in 0u8..17) {
+        fn any_bytes_are_read_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..80), kind in 0u8..18) {
             let _ = Message::decode(&bytes);
             if bytes.len() >= 8 {
                 bytes[..2].copy_from_slice(&[kind, VERSION]);

@@ -196,7 +196,7 @@ pub(super) fn one_line(reason: &str) -> String {
 }
 
 /// A text that is equal at all processes that share a network stack: the boot of the kernel, and the network namespace.
-fn place() -> String {
+pub(super) fn place() -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = fs::read_link("/proc/self/ns/net").map(|link| link.display().to_string()).unwrap_or_default();
     if boot.is_empty() || namespace.is_empty() {

@@ -241,6 +241,7 @@ mod tests {
             host: host.into(),
             addresses: vec![strandway_udp::address::parse("10.0.0.1", port).expect("an address")],
             settled: None,
+            local: None,
         };
         let members = [member("a", 5), member("b", 6)];
         let report = |rank: u32, heard: bool| Report { mtu: 1_500, narrow: None, silent: vec![(rank, heard)] };

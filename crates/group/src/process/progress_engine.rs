@@ -20,9 +20,16 @@ use strandway_udp::{Error, Waker};
 /// After a caller has left, the process's thread leaves the engine alone for this time: ours. It is long enough for a
 /// program that calls again at once. Peers do not notice it, because they wait longer before they send something again.
 const LEASE: Duration = Duration::from_micros(200);
-/// A caller that has driven the engine for longer than this wakes the process's thread when it leaves. After a shorter
-/// time that thread notices by itself. Ours.
-const LONG: Duration = Duration::from_millis(1);
+/// As [`LEASE`], if all peers are reached through shared memory, where nothing is sent again: ours. Where ranks share
+/// cores, a program often calls again after milliseconds only, and a thread that comes in between costs four switches.
+const LEASE_LOCAL: Duration = Duration::from_millis(5);
+/// While a caller drives the engine for longer than this many leases, the process's thread sleeps until the caller
+/// wakes it. During a shorter time that thread looks once a lease whether the caller has left. Ours.
+const LONG: u32 = 10;
+/// How long a thread looks for something to do before it sleeps, if peers share memory with it: ours. A caller has
+/// nothing else to do, and gives its core away between looks; the process's thread runs beside a program that computes.
+const PATIENCE_CALLER: Duration = Duration::from_millis(1);
+const PATIENCE_THREAD: Duration = Duration::from_micros(50);
 /// The longest turn of a thread that drives the engine.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -36,10 +43,15 @@ pub(super) struct ProgressEngine {
     called: AtomicBool,
     /// Until when the process's thread stays away.
     lease: Mutex<Option<Instant>>,
+    /// Does the process's thread sleep until it is told? Written and read with the lock of `lease` held: the length of
+    /// a lease may change meanwhile, so the time that a caller has taken does not tell.
+    waits: AtomicBool,
     /// Tells the process's thread to come back.
     back: Condvar,
     /// How often a caller has begun to drive the engine.
     turns: AtomicUsize,
+    /// Are all peers reached through shared memory?
+    local: AtomicBool,
 }
 
 impl ProgressEngine {
@@ -50,9 +62,16 @@ impl ProgressEngine {
             waker,
             called: AtomicBool::new(false),
             lease: Mutex::new(None),
+            waits: AtomicBool::new(false),
             back: Condvar::new(),
             turns: AtomicUsize::new(0),
+            local: AtomicBool::new(false),
         }
+    }
+
+    /// How long the process's thread stays away after a caller has left.
+    fn lease(&self) -> Duration {
+        if self.local.load(Ordering::Relaxed) { LEASE_LOCAL } else { LEASE }
     }
 
     /// Is there an engine?
@@ -83,7 +102,7 @@ impl ProgressEngine {
                 if engine.is_none() {
                     return;
                 }
-                self.guarded(&mut engine, |engine| engine.turn(&self.commands, LONGEST));
+                self.guarded(&mut engine, |engine| engine.turn(&self.commands, LONGEST, PATIENCE_THREAD));
             }
         }
     }
@@ -100,7 +119,9 @@ impl ProgressEngine {
                     caller = (turns, Instant::now());
                 }
                 // Short calls do not pay for a wake-up of this thread; long ones wake it.
-                if caller.1.elapsed() >= 2 * LONG { LONGEST } else { LEASE }
+                let waits = caller.1.elapsed() >= LONG * self.lease();
+                self.waits.store(waits, Ordering::Relaxed);
+                if waits { LONGEST } else { self.lease() }
             } else {
                 let left = lease.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
                 if left.is_zero() {
@@ -110,6 +131,7 @@ impl ProgressEngine {
                 left
             };
             lease = self.back.wait_timeout(lease, longest).unwrap_or_else(PoisonError::into_inner).0;
+            self.waits.store(false, Ordering::Relaxed);
         }
     }
 
@@ -149,7 +171,6 @@ impl Progress for ProgressEngine {
             return;
         }
         self.turns.fetch_add(1, Ordering::Relaxed);
-        let began = Instant::now();
         let mut engine = match self.engine.try_lock() {
             Ok(engine) => engine,
             Err(TryLockError::Poisoned(engine)) => engine.into_inner(),
@@ -167,7 +188,7 @@ impl Progress for ProgressEngine {
             self.guarded(&mut engine, |engine| {
                 engine.handle_commands(&self.commands)?;
                 // A command may have ended the work; then there is nothing to wait for.
-                if work.is_ended() { Ok(true) } else { engine.turn(&self.commands, left.min(LONGEST)) }
+                if work.is_ended() { Ok(true) } else { engine.turn(&self.commands, left.min(LONGEST), PATIENCE_CALLER) }
             });
             // At least one turn, so that a caller that only polls moves its packets, too.
             if left.is_zero() {
@@ -176,15 +197,16 @@ impl Progress for ProgressEngine {
         }
         let busy = engine.as_mut().is_some_and(|engine| {
             engine.let_go();
+            self.local.store(engine.is_local(), Ordering::Relaxed);
             engine.is_busy() || engine.is_ending()
         });
         drop(engine);
         let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        *lease = if busy { None } else { Some(now + LEASE) };
+        *lease = if busy { None } else { Some(Instant::now() + self.lease()) };
         self.called.store(false, Ordering::Release);
+        let waits = self.waits.load(Ordering::Relaxed);
         drop(lease);
-        if busy || now.duration_since(began) >= LONG {
+        if busy || waits {
             self.back.notify_one();
         }
     }

@@ -1,6 +1,7 @@
 //! The record of a rank in the store: its name and addresses, and for rank 0 also the common settings. Lines of text.
 
 use super::message::Id;
+use super::offer::place;
 use std::net::SocketAddrV6;
 use strandway_collective::plan::Tuning;
 use strandway_udp::Protection;
@@ -18,6 +19,25 @@ pub(super) struct Record {
     pub(super) addresses: Vec<SocketAddrV6>,
     /// The payload of its packets, if it can no longer change, because the process has met others before.
     pub(super) settled: Option<u32>,
+    /// How processes of its host share memory with it, if they may.
+    pub(super) local: Option<LocalName>,
+}
+
+/// How a process is called by others of its host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LocalName {
+    /// A text that is equal at all processes that share a network stack.
+    pub(super) place: String,
+    /// The name of its Unix socket.
+    pub(super) name: String,
+}
+
+impl LocalName {
+    /// That of this process; `None` if it is not known which others share its network stack.
+    pub(super) fn new(name: &str) -> Option<LocalName> {
+        let place = place();
+        (!place.starts_with("unknown")).then(|| LocalName { place, name: name.into() })
+    }
 }
 
 /// The settings that all processes of a group share; rank 0 chooses them.
@@ -73,21 +93,29 @@ impl Record {
         if let Some(payload) = self.settled {
             text.push_str(&format!("settled={payload}\n"));
         }
+        if let Some(LocalName { place, name }) = &self.local {
+            text.push_str(&format!("local={name} {place}\n"));
+        }
         text.into_bytes()
     }
 
     pub(super) fn decode(text: &[u8]) -> Option<Record> {
-        let (mut id, mut host, mut addresses, mut settled) = (None, String::new(), Vec::new(), None);
+        let (mut id, mut host, mut addresses, mut settled, mut local) = (None, String::new(), Vec::new(), None, None);
         for (name, value) in lines(text, "strandway rank 1")? {
             match name {
                 "settled" => settled = Some(value.parse().ok()?),
                 "id" => id = Some(unhex(value)?),
+                "local" => {
+                    let (name, place) = value.split_once(' ')?;
+                    let cut = |text: &str| text.chars().take(200).collect::<String>();
+                    local = Some(LocalName { place: cut(place), name: name.chars().take(100).collect() });
+                }
                 "host" => host = value.chars().take(200).collect(),
                 "plane" if addresses.len() < PLANES_MAX => addresses.push(value.parse().ok()?),
                 _ => {}
             }
         }
-        Some(Record { id: id?, host, addresses, settled })
+        Some(Record { id: id?, host, addresses, settled, local })
     }
 }
 
@@ -166,7 +194,8 @@ mod tests {
     fn records_and_terms_are_read_as_they_were_written() {
         let addresses = vec!["[::1]:5".parse().expect("an address"), "[2001:db8::1]:6".parse().expect("an address")];
         let planes = addresses.clone();
-        let record = Record { id: [0xa5; 16], host: "here (process 5)".into(), addresses, settled: Some(1_344) };
+        let local = Some(LocalName { place: "boot net:[4]".into(), name: "strandway-1".into() });
+        let record = Record { id: [0xa5; 16], host: "here (process 5)".into(), addresses, settled: Some(1_344), local };
         assert_eq!(Record::decode(&record.encode()), Some(record));
         let wire = Wire {
             secret: [9; 32],
@@ -187,7 +216,7 @@ mod tests {
         #[test]
         fn any_text_is_read_or_refused(text: Vec<u8>, value: String) {
             let _ = (Record::decode(&text), Terms::decode(&text));
-            for line in ["id", "plane", "host", "secret", "group"] {
+            for line in ["id", "plane", "host", "local", "secret", "group"] {
                 let _ = Record::decode(format!("strandway rank 1\n{line}={value}\n").as_bytes());
                 let _ = Terms::decode(format!("strandway group 3\n{line}={value}\n").as_bytes());
             }

@@ -46,8 +46,9 @@ pub(super) struct Pool(Vec<Vec<u8>>);
 
 impl Pool {
     pub(super) fn take(&mut self, length: usize) -> Vec<u8> {
-        match self.0.iter().position(|buffer| buffer.len() == length) {
-            Some(at) => self.0.swap_remove(at),
+        // The one that was used last may still be in the processor's cache.
+        match self.0.iter().rposition(|buffer| buffer.len() == length) {
+            Some(at) => self.0.remove(at),
             None => vec![0; length],
         }
     }

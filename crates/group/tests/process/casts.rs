@@ -324,7 +324,9 @@ fn casting_rank() {
     let (rank, folder) = text.split_once(' ').expect("two words");
     let (rank, folder) = (rank.parse::<u32>().expect("a number"), std::path::PathBuf::from(folder));
     let mut store = DirectoryStore::new(folder.join("store")).expect("a folder");
-    let process = Process::join(&mut store, rank, &local()).expect("joined");
+    // Sockets find the death of a rank by its port, as between hosts.
+    let options = ProcessOptions { shared_memory: false, ..local() };
+    let process = Process::join(&mut store, rank, &options).expect("joined");
     let patience = Duration::from_secs(30);
     let group = Group::form(&process, &mut store, rank, 3, GroupOptions { timeout: patience, patience }).expect("met");
     for call in 0.. {

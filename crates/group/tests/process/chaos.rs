@@ -74,7 +74,7 @@ fn two_bad_planes_change_no_sum_and_no_byte() {
         .map(|rank| {
             let (mut store, done) = (store.clone(), Arc::clone(&done));
             thread::spawn(move || {
-                let options = ProcessOptions { payload: Some(1_200), ..planes(2) };
+                let options = ProcessOptions { payload: Some(1_200), shared_memory: false, ..planes(2) };
                 let process = Process::join(&mut store, rank, &options).expect("joined");
                 let patience = Duration::from_secs(120);
                 let options = GroupOptions { timeout: patience, patience };

@@ -7,6 +7,7 @@ mod ends;
 mod files;
 mod hostile;
 mod killed;
+mod local;
 mod networks;
 mod remains;
 mod rendezvous;
@@ -67,8 +68,9 @@ fn check_collectives(group: &Group, lengths: &[usize]) {
 
 #[test]
 fn every_collective_is_right_at_every_size() {
-    for count in [1, 2, 3, 4] {
-        ranks(count, 1, |group| check_collectives(group, &[0, 1, 7, 1_000, 5_003, 200_001]));
+    for (count, shared_memory) in [(1, true), (2, true), (3, true), (4, true), (2, false), (3, false)] {
+        let options = ProcessOptions { shared_memory, ..planes(1) };
+        with(count, &options, |_, group| check_collectives(&group, &[0, 1, 7, 1_000, 5_003, 200_001]));
     }
 }
 

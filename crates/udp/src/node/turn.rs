@@ -36,8 +36,22 @@ impl Node {
         self.completions.pop_front()
     }
 
-    /// The next completion; `None` if none comes within `timeout`, or if another thread wakes the node
-    /// ([`Node::waker`]). [`Waiting`] configures how the node waits.
+    /// Sleeps at once, whatever [`Waiting`] says, unless there is a completion or another thread has woken the node.
+    /// Returns when packets were moved, after `timeout`, or when a descriptor of [`Node::watch`] can be read.
+    ///
+    /// # Errors
+    /// If the system cannot wait for sockets.
+    pub fn doze(&mut self, timeout: Duration) -> Result<Option<Completion>, Error> {
+        if let Some(completion) = self.poll() {
+            return Ok(Some(completion));
+        }
+        let now = self.clock.now();
+        self.sleep(now, now + span(timeout))?;
+        Ok(self.poll())
+    }
+
+    /// The next completion; `None` if none comes within `timeout`, if another thread wakes the node ([`Node::waker`]),
+    /// or if a descriptor of [`Node::watch`] can be read. [`Waiting`] configures how the node waits.
     ///
     /// # Errors
     /// If the system cannot wait for sockets.
@@ -80,18 +94,20 @@ impl Node {
             if let Waiting::Adaptive(longest) = self.config.waiting {
                 self.patience = Span((self.patience.0 / 2).max(span(longest).0 / 16));
             }
-            self.sleep(now, until)?;
+            if self.sleep(now, until)? {
+                return Ok(None);
+            }
             idle_since = self.clock.now();
         }
     }
 
-    /// Sleeps until a socket can be read or a deadline has come.
-    fn sleep(&mut self, now: Time, until: Time) -> Result<(), Error> {
+    /// Sleeps until a socket can be read or a deadline has come. True if a descriptor that is watched can be read.
+    fn sleep(&mut self, now: Time, until: Time) -> Result<bool, Error> {
         let at = until.min(self.deadlines.first()).min(self.monitors.deadline()).min(self.groups.due());
         // After a turn, the connections still ready are those with packets that no plane takes at present.
         let sends = !self.ready.is_empty() || self.groups.wait();
         if at <= now {
-            return Ok(());
+            return Ok(false);
         }
         let nanoseconds = at.since(now).0.div_ceil(1000);
         let timeout =
@@ -121,10 +137,12 @@ impl Node {
         let bells: Vec<&Waker> = self.waker.iter().chain(self.shard.as_ref().map(Shard::bell)).collect();
         if !bells.iter().all(|bell| bell.lie_down()) {
             bells.iter().for_each(|bell| bell.get_up());
-            return Ok(());
+            return Ok(false);
         }
         let first = sockets.len();
         sockets.extend(bells.iter().map(|bell| PollFd::new(*bell, PollFlags::IN)));
+        let watched = sockets.len();
+        sockets.extend(self.watched.iter().map(|descriptor| PollFd::new(descriptor, PollFlags::IN)));
         let outcome = rustix::event::poll(&mut sockets, Some(&timeout));
         let with_urgent = (0..self.planes.len()).filter(|&plane| self.planes[plane].urgent_fd().is_some());
         for (plane, polled) in with_urgent.zip(&sockets[urgent]) {
@@ -138,13 +156,14 @@ impl Node {
                 bell.drain();
             }
         }
+        let watched = sockets[watched..].iter().any(|polled| !polled.revents().is_empty());
         if let Some(links) = &mut self.links {
             links.read();
         }
         // The node listened while it slept, so the silence of a peer counts.
         self.last_turn = self.clock.now();
         match outcome {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(watched),
             Err(error) => Err(Error::Wait(error.into())),
         }
     }

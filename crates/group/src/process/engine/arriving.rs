@@ -69,7 +69,11 @@ impl Engine {
                 None => Ok(()),
             },
             PeerMessage::Withdraw => self.handle_withdrawal(peer, group, tag, number),
-            PeerMessage::Hello(_) | PeerMessage::Nudge | PeerMessage::Credit(_) | PeerMessage::Bye { .. } => Ok(()),
+            PeerMessage::Hello(_)
+            | PeerMessage::HelloByLink(_)
+            | PeerMessage::Nudge
+            | PeerMessage::Credit(_)
+            | PeerMessage::Bye { .. } => Ok(()),
         }
     }
 

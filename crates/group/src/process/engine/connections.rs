@@ -1,11 +1,12 @@
 //! Connections to peers: messages that leave, and completions of the node.
 
 use super::super::failure::Failure;
+use super::super::local::Event;
 use super::super::message::{Id, Message, PeerMessage};
 use super::super::record::Record;
 use super::super::task::Stage;
 use super::{About, Engine, Outcome, OutgoingMessage, PeerConnection, SLOT, SLOTS, Sent, Slots, while_connected};
-use strandway_udp::{Completion, Connection, Error};
+use strandway_udp::{Completion, Connection, Error, Operation, Reason};
 
 impl Engine {
     /// Sends a message that keeps the two sides in step.
@@ -32,6 +33,23 @@ impl Engine {
     /// Gives the message back if the connection has no room for it now, or has just ended.
     fn send(&mut self, connection: Connection, control: OutgoingMessage) -> Result<Option<OutgoingMessage>, Error> {
         let OutgoingMessage { bytes, about } = control;
+        if self.node.is_linked(connection) {
+            let sent = self.node.send_by_link(connection, bytes, matches!(about, About::Send { .. }))?;
+            if let Some((position, operation)) = sent {
+                self.note_sent_by_link(connection, about, position, operation);
+            }
+            return Ok(None);
+        }
+        self.send_by_node(connection, OutgoingMessage { bytes, about })
+    }
+
+    /// As [`Engine::send`], by the node in any case.
+    pub(super) fn send_by_node(
+        &mut self,
+        connection: Connection,
+        control: OutgoingMessage,
+    ) -> Result<Option<OutgoingMessage>, Error> {
+        let OutgoingMessage { bytes, about } = control;
         let length = bytes.len();
         let region = self.node.register(bytes);
         match self.node.send(connection, region, 0..length) {
@@ -53,6 +71,55 @@ impl Engine {
         }
     }
 
+    /// A message has gone by a link: it is in memory that the peer has.
+    fn note_sent_by_link(&mut self, connection: Connection, about: About, position: u64, operation: Operation) {
+        let Some(&peer) = self.by_connection.get(&connection) else { return };
+        match about {
+            About::Control => return,
+            About::Call { .. } => {
+                let by_link = &mut self.peers[peer].by_link;
+                while by_link.front().is_some_and(|(end, _)| self.node.is_taken(connection, *end)) {
+                    by_link.pop_front();
+                }
+                by_link.push_back((position, about));
+            }
+            About::Send { task } => drop(self.sent.insert(operation, (connection, Sent::Parcel { task }))),
+        }
+        self.peers[peer].posted.messages += 1;
+    }
+
+    pub(super) fn handle_event(&mut self, event: Event) -> Outcome {
+        match event {
+            Event::Node(completion) => self.handle_completion(completion),
+            Event::Message { connection, bytes } => {
+                let handled = self.handle_message(connection, &bytes);
+                self.node.keep(bytes);
+                handled
+            }
+            Event::Settled { connection, linked } => self.greet(connection, linked),
+            Event::Ended { connection, evidence } => {
+                let peer = self.by_connection.get(&connection);
+                if peer.is_some_and(|peer| self.peers[*peer].bye.is_some()) {
+                    let _ = self.node.close(connection);
+                    return self.handle_closed(connection, Reason::ByPeer);
+                }
+                self.cut_off(connection, evidence)
+            }
+        }
+    }
+
+    /// Says on a connection that we began who we are, and by which way we talk from now on.
+    fn greet(&mut self, connection: Connection, linked: bool) -> Outcome {
+        let Some(&peer) = self.by_connection.get(&connection) else { return Ok(()) };
+        let said = if linked { PeerMessage::HelloByLink(self.id) } else { PeerMessage::Hello(self.id) };
+        let bytes = Message::of_process(said).encode();
+        self.send(connection, OutgoingMessage { bytes, about: About::Control })?;
+        if linked && !self.node.attach(connection, self.peers[peer].record.id) {
+            return self.cut_off_peer(peer, "it has let go of the memory that it shares with this process");
+        }
+        self.set_open(peer, connection)
+    }
+
     fn flush(&mut self, peer: usize) -> Outcome {
         while let PeerConnection::Open(connection) = self.peers[peer].line {
             let Some(control) = self.peers[peer].backlog.pop_front() else { break };
@@ -69,9 +136,10 @@ impl Engine {
             Completion::Connected { connection } => {
                 self.listen(connection)?;
                 let Some(&peer) = self.by_connection.get(&connection) else { return Ok(()) };
-                let bytes = Message::of_process(PeerMessage::Hello(self.id)).encode();
-                self.send(connection, OutgoingMessage { bytes, about: About::Control })?;
-                self.set_open(peer, connection)
+                match self.node.settle(connection, self.peers[peer].record.id) {
+                    Some(linked) => self.greet(connection, linked),
+                    None => Ok(()),
+                }
             }
             Completion::Accepted { connection, .. } => {
                 self.strangers.insert(connection);
@@ -111,6 +179,7 @@ impl Engine {
                             self.end_send(task, 0)?;
                         }
                     }
+                    Sent::Parcel { task } => self.end_send(task, 0)?,
                     Sent::Long { task, send } => {
                         self.clear(task)?;
                         self.end_send(task, send)?;
@@ -183,8 +252,10 @@ impl Engine {
 
     fn handle_message(&mut self, connection: Connection, bytes: &[u8]) -> Outcome {
         let Some(message) = Message::decode(bytes) else { return self.cut_off(connection, "it breaks the protocol") };
-        if let PeerMessage::Hello(id) = message.said {
-            return self.handle_hello(connection, id);
+        match message.said {
+            PeerMessage::Hello(id) => return self.handle_hello(connection, id, false),
+            PeerMessage::HelloByLink(id) => return self.handle_hello(connection, id, true),
+            _ => {}
         }
         let Some(&peer) = self.by_connection.get(&connection) else {
             return self.cut_off(connection, "it does not say who it is");
@@ -192,7 +263,7 @@ impl Engine {
         self.handle(peer, &message)
     }
 
-    fn handle_hello(&mut self, connection: Connection, id: Id) -> Outcome {
+    fn handle_hello(&mut self, connection: Connection, id: Id, by_link: bool) -> Outcome {
         if !self.strangers.remove(&connection) {
             return self.cut_off(connection, "it says twice who it is");
         }
@@ -200,12 +271,16 @@ impl Engine {
             Some(&peer) => peer,
             None => {
                 // Its group is not known here yet; its record comes with the group.
-                let record = Record { id, host: "an unknown host".into(), addresses: Vec::new(), settled: None };
+                let record =
+                    Record { id, host: "an unknown host".into(), addresses: Vec::new(), settled: None, local: None };
                 self.place_peer(record)
             }
         };
         if !matches!(self.peers[peer].line, PeerConnection::Expected) {
             return self.cut_off(connection, "it has another connection");
+        }
+        if by_link && !self.node.attach(connection, id) {
+            return self.cut_off(connection, "it shares no memory with this process, and says that it does");
         }
         self.set_open(peer, connection)
     }

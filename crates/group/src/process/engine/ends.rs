@@ -4,8 +4,10 @@ use super::super::failure::Failure;
 use super::super::message::{Message, PeerMessage};
 use super::super::probe::{ENOUGH, Probe};
 use super::super::task::Stage;
-use super::{About, Counts, Engine, FAREWELL, Outcome, PeerConnection, REMAINS_MAX, SILENCE, Sent, Starved};
-use std::collections::BTreeSet;
+use super::{
+    About, Counts, Engine, FAREWELL, Outcome, OutgoingMessage, PeerConnection, REMAINS_MAX, SILENCE, Sent, Starved,
+};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 use strandway_udp::{Connection, Operation, Reason};
 
@@ -32,6 +34,7 @@ impl Engine {
     /// A connection has ended: frees everything that it used.
     fn forget(&mut self, connection: Connection) -> Outcome {
         self.strangers.remove(&connection);
+        let unread = self.forget_link(connection);
         let peer = self.by_connection.remove(&connection);
         if let Some(slots) = self.slots.remove(&connection) {
             self.node.deregister(slots.region)?;
@@ -47,7 +50,7 @@ impl Engine {
         }
         let lost: Vec<Operation> =
             self.sent.iter().filter(|(_, (of, _))| *of == connection).map(|(operation, _)| *operation).collect();
-        let mut calls = Vec::new();
+        let mut calls = unread;
         for operation in lost {
             match self.sent.remove(&operation) {
                 Some((_, Sent::Message(region, about))) => {
@@ -55,13 +58,25 @@ impl Engine {
                     calls.push(about);
                 }
                 Some((_, Sent::Long { task, .. })) => self.clear(task)?,
-                None => {}
+                Some((_, Sent::Parcel { .. })) | None => {}
             }
         }
         if let Some(peer) = peer {
             self.note_undelivered(peer, &calls);
         }
         Ok(())
+    }
+
+    /// The link of a connection ends. Returns the calls of messages that were sent by it and that its peer has not read.
+    fn forget_link(&mut self, connection: Connection) -> Vec<About> {
+        let unread = match self.by_connection.get(&connection) {
+            Some(&peer) => std::mem::take(&mut self.peers[peer].by_link),
+            None => VecDeque::new(),
+        };
+        let left = unread.into_iter().filter(|(end, _)| !self.node.is_taken(connection, *end));
+        let left = left.map(|(_, about)| about).collect();
+        self.node.unlink(connection);
+        left
     }
 
     /// The acknowledgements of messages to a peer will not come. Senders that still wait for them fail, because the
@@ -145,12 +160,14 @@ impl Engine {
     pub(super) fn may_end(&mut self) -> Result<bool, strandway_udp::Error> {
         let Some(ending) = &self.ending else { return Ok(false) };
         let (now, until, bye) = (Instant::now(), ending.until, ending.bye);
+        self.node.want_all_taken();
+        let arrived = self.sent.is_empty() && self.is_all_taken();
         if let Some(bye) = bye {
-            return Ok(self.sent.is_empty() || now > bye);
+            return Ok(arrived || now > bye);
         }
         let is_gone = |line: &PeerConnection| matches!(line, PeerConnection::Gone(_));
         let said = self.are_teams_left()
-            && self.sent.is_empty()
+            && arrived
             && self.peers.iter().all(|one| one.backlog.is_empty() || is_gone(&one.line));
         if !said && now <= until {
             return Ok(false);
@@ -167,20 +184,29 @@ impl Engine {
         if let Some(ending) = &mut self.ending {
             ending.bye = Some(if said { now + FAREWELL } else { now });
         }
-        Ok(self.sent.is_empty())
+        Ok(self.sent.is_empty() && self.is_all_taken())
+    }
+
+    /// Have all peers taken what was sent to them by links?
+    fn is_all_taken(&mut self) -> bool {
+        let open = self.peers.iter().filter_map(|one| match one.line {
+            PeerConnection::Open(connection) => Some(connection),
+            _ => None,
+        });
+        open.into_iter().all(|connection| self.node.is_all_taken(connection))
     }
 
     /// The time of the end is over: notes the messages that have not arrived at a peer.
     fn note_waiting(&mut self, peer: usize) {
         let PeerConnection::Open(connection) = self.peers[peer].line else { return self.note_undelivered(peer, &[]) };
-        let abouts: Vec<About> = self
-            .sent
-            .values()
-            .filter_map(|(of, sent)| match sent {
-                Sent::Message(_, about) if *of == connection => Some(*about),
-                _ => None,
-            })
-            .collect();
+        let by_link = self.peers[peer].by_link.clone();
+        let unread = by_link.into_iter().filter(|(end, _)| !self.node.is_taken(connection, *end));
+        let mut abouts: Vec<About> = unread.map(|(_, about)| about).collect();
+        let others = self.sent.values().filter_map(|(of, sent)| match sent {
+            Sent::Message(_, about) if *of == connection => Some(*about),
+            _ => None,
+        });
+        abouts.extend(others);
         self.note_undelivered(peer, &abouts);
     }
 
@@ -226,7 +252,8 @@ impl Engine {
         let mut found = Vec::new();
         if self.ending.is_some() {
             // No task waits for the peers that still have to get the last messages.
-            found.extend(silent.iter().copied().filter(|peer| self.is_owed(*peer)));
+            let all: Vec<usize> = silent.iter().copied().collect();
+            found.extend(all.into_iter().filter(|peer| self.is_owed(*peer)));
             silent.retain(|peer| !found.contains(peer));
         }
         for task in self.tasks.values() {
@@ -258,10 +285,12 @@ impl Engine {
     }
 
     /// Is something on its way to a peer?
-    fn is_owed(&self, peer: usize) -> bool {
+    fn is_owed(&mut self, peer: usize) -> bool {
         let one = &self.peers[peer];
         let under_way = |connection: Connection| self.sent.values().any(|(of, _)| *of == connection);
-        !one.backlog.is_empty() || matches!(one.line, PeerConnection::Open(connection) if under_way(connection))
+        !one.backlog.is_empty()
+            || matches!(one.line, PeerConnection::Open(connection)
+                if under_way(connection) || !self.node.is_all_taken(connection))
     }
 
     /// Peers that do not answer keep memory of failed operations. Beyond a limit, disconnects the peers that have kept
@@ -290,7 +319,7 @@ impl Engine {
         if is_open && !std::mem::replace(&mut self.peers[peer].nudged, true) {
             // A peer that lives acknowledges the nudge, even if it has nothing to send. So forged refusals have no
             // effect.
-            return self.send_message(peer, &Message::of_process(PeerMessage::Nudge));
+            return self.nudge(peer);
         }
         let (ours, one) = (&self.ours, &mut self.peers[peer]);
         // Refusals of this node's datagrams count as those of the probe: a kernel that limits its ICMP messages may
@@ -305,5 +334,12 @@ impl Engine {
         let probe = one.probe.get_or_insert_with(|| Probe::new(ours, &one.record.addresses));
         let Some((plane, address)) = probe.ask() else { return Ok(()) };
         self.cut_off_peer(peer, &Failure::refused(plane, address, silence))
+    }
+
+    /// Sends a peer a message that its node acknowledges, whatever its program does. So it goes by the node.
+    fn nudge(&mut self, peer: usize) -> Outcome {
+        let PeerConnection::Open(connection) = self.peers[peer].line else { return Ok(()) };
+        let bytes = Message::of_process(PeerMessage::Nudge).encode();
+        self.send_by_node(connection, OutgoingMessage { bytes, about: About::Control }).map(drop)
     }
 }

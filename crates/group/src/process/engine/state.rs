@@ -78,6 +78,8 @@ pub(super) struct Peer {
     pub(super) accepted: Counts,
     /// Messages and writes that it had accepted when it said good-bye.
     pub(super) bye: Option<Counts>,
+    /// The calls of messages that were sent by a link, and where they end there; those in front may have arrived.
+    pub(super) by_link: VecDeque<(u64, About)>,
     /// Tasks whose writes found no room in the queue of operations.
     pub(super) crowded: BTreeSet<u64>,
 }
@@ -113,6 +115,7 @@ impl Peer {
             posted: Counts::default(),
             accepted: Counts::default(),
             bye: None,
+            by_link: VecDeque::new(),
             crowded: BTreeSet::new(),
         }
     }
@@ -195,7 +198,14 @@ pub(super) struct Opened {
 /// The purpose of a send of the node.
 pub(super) enum Sent {
     Message(Region, About),
-    Long { task: u64, send: usize },
+    Long {
+        task: u64,
+        send: usize,
+    },
+    /// A message by a link with the bytes of this task, a send.
+    Parcel {
+        task: u64,
+    },
 }
 
 /// Memory of a task that has failed, which the wire still uses.

@@ -472,7 +472,13 @@ impl Engine {
         if !task.is_open(at) {
             return Ok(false);
         }
-        let PlannedSend { to, tag, from, after } = task.call.plan.sends[at].clone();
+        let planned = &task.call.plan.sends[at];
+        // Each event of a task looks at all of its sends, so those without a target cost little.
+        let is_long = number.is_none() || planned.from.len() > EAGER;
+        if is_long && (task.opened.is_empty() || !task.opened.contains_key(&(planned.to, planned.tag))) {
+            return Ok(false);
+        }
+        let PlannedSend { to, tag, from, after } = planned.clone();
         let signature = task.call.signature;
         let Some(peer) =
             self.peer_of(group, to).filter(|peer| !matches!(self.peers[*peer].line, PeerConnection::Gone(_)))
@@ -521,7 +527,7 @@ impl Engine {
             return Ok(true);
         }
         let (connection, region) = (*connection, task.call.regions[from.buffer]);
-        match self.node.write(connection, region, from.bytes, landing.region, 0, Some(landing.number)) {
+        match self.node.write(connection, region, from.bytes, landing.region, landing.number) {
             Ok(operation) => {
                 task.opened.remove(&(to, tag));
                 task.sent[at] = Stage::Begun;
