@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! UDP, or IP and entropy header 4    destination port 4793, the source port is the entropy; without UDP: protocol 253
-//! [security header 12 or 16]         then all that follows is encrypted
+//! [security header 12 or 16]         then all that follows is encrypted: `SecurityHeader`
 //! PDS     2-3 request 12   7 ACK 12   8 ACK_CC 32   9 ACK_CCX 40   10 NACK 16   11 control packet 16   12 NACK_CCX 32
 //!         4-5 RUDI 8   6 UUD 4   13-14 request with credit 16
 //! SES     1 small request 20   2 medium request 32   3 standard request 44 and an extension of 4, 24 or 36
@@ -31,10 +31,12 @@ pub mod pds;
 pub mod ses;
 #[cfg(test)]
 mod tests;
+mod tss;
 
 pub use outer::{Addresses, CRC, ENTROPY, IP_PROTOCOL, PORT, crc, entropy_header, read_entropy, without_crc};
 pub use pds::Pds;
 pub use ses::Ses;
+pub use tss::SecurityHeader;
 
 use super::{Reader, WireError};
 
