@@ -1,5 +1,5 @@
-//! The cipher and the hashes of a node: AES-GCM by `graviola`, HMAC and HKDF with SHA-256 and AES-CMAC by RustCrypto. No
-//! C compiler is needed. `docs/security.md`, section "The cipher's libraries", says why these.
+//! The cipher and the hashes of a node: AES-GCM by `graviola`, HMAC and HKDF with SHA-256 and AES-CMAC by RustCrypto.
+//! No C compiler is needed. `docs/security.md`, section "The cipher's libraries", says why these.
 
 use crate::error::Error;
 use aes::Aes256;

@@ -1,8 +1,8 @@
 //! The security sublayer of Ultra Ethernet Transport: keys of a domain, and sealed datagrams over native IP.
 //!
-//! Keys are derived by the counter mode of NIST SP 800-108 with AES-256-CMAC, and datagrams are sealed with AES-256-GCM,
-//! as the UEC reference provider does both; its vectors are the tests. A sealed datagram over UDP is implemented
-//! nowhere, so there is none here.
+//! Keys are derived by the counter mode of NIST SP 800-108 with AES-256-CMAC, and datagrams are sealed with
+//! AES-256-GCM, as the UEC reference provider does both; its vectors are the tests. A sealed datagram over UDP is
+//! implemented nowhere, so there is none here.
 //!
 //! ```text
 //! entropy header 4 | security header 12 or 16 | PDS, SES, payload: encrypted | tag 16
@@ -102,7 +102,7 @@ enum Owner {
     Long([u8; 16]),
 }
 
-/// What a derived key depends on.
+/// The inputs of a derived key besides the domain's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Context {
     owner: Owner,
@@ -214,8 +214,8 @@ impl Sealer {
         Ok(Sealer { domain, header, cached: Cached(None) })
     }
 
-    /// Appends a sealed datagram to `out`, from the entropy header on. `plain` is what [`strandway_proto::wire::uet::encode`]
-    /// writes.
+    /// Appends a sealed datagram to `out`, from the entropy header on. `plain` is a datagram as
+    /// [`strandway_proto::wire::uet::encode`] writes it.
     ///
     /// # Errors
     /// [`Refusal::Exhausted`] after the last counter, [`Refusal::Identifier`] and [`Refusal::Wire`] for headers that

@@ -26,6 +26,7 @@
 //! 1.0.3. `docs/protocols/uet.md` has the differences.
 
 pub mod codes;
+mod engine;
 mod outer;
 pub mod pds;
 pub mod ses;
@@ -33,6 +34,7 @@ pub mod ses;
 mod tests;
 mod tss;
 
+pub use engine::{Conversation, START_PSN, translate};
 pub use outer::{Addresses, CRC, ENTROPY, IP_PROTOCOL, PORT, crc, entropy_header, read_entropy, without_crc};
 pub use pds::Pds;
 pub use ses::Ses;

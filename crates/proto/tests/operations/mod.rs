@@ -192,8 +192,8 @@ fn read_ocp(bytes: &[u8]) {
     }
 }
 
-/// Reads the bytes as a datagram of UET, bare, trimmed, and over native IP. What can be read is written to the same
-/// bytes.
+/// Reads the bytes as a datagram of UET, bare, trimmed, and over native IP. A datagram that can be read is written to
+/// the same bytes.
 pub(crate) fn check_uet(bytes: &[u8]) {
     let trimmed = uet::decode_trimmed(bytes);
     if let Ok(datagram) = uet::decode(bytes) {

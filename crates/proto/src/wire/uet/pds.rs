@@ -64,7 +64,7 @@ pub struct Request {
     pub source: u16,
     /// The receiver's context.
     pub target: Context,
-    /// Types 13 and 14: what the sender wants of a receiver that gives credit.
+    /// Types 13 and 14: the sender's wish to a receiver that gives credit.
     pub credit: Option<CreditRequest>,
 }
 
@@ -77,7 +77,7 @@ pub struct CreditRequest {
     pub target: u32,
 }
 
-/// What caused an acknowledgement.
+/// The cause of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// A packet, by the distance of its sequence number from the cumulative one (`ack_psn_offset`).
@@ -86,7 +86,7 @@ pub enum Cause {
     Probe(u16),
 }
 
-/// What a target asks for in an acknowledgement: REQ, table 3-44.
+/// A target's request in an acknowledgement: REQ, table 3-44.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wish {
     /// Nothing.
@@ -105,9 +105,9 @@ pub struct Ack {
     pub marked: bool,
     /// The packet that caused it was a retransmission.
     pub retransmitted: bool,
-    /// What caused it.
+    /// Its cause.
     pub cause: Cause,
-    /// What the target asks for.
+    /// The target's request.
     pub wish: Wish,
     /// Everything up to here, and including it, has arrived (`cack_psn`).
     pub cumulative: u32,
@@ -217,7 +217,7 @@ pub enum Refused {
     },
 }
 
-/// What NACK_CCX adds.
+/// The part that NACK_CCX adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NackState {
     /// `nccx_type`, 4 bits.
@@ -229,7 +229,7 @@ pub struct NackState {
 /// Table 3-38.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Control {
-    /// What it says.
+    /// Its meaning.
     pub kind: ControlKind,
     /// The context's mode (ISROD). By the reference for no operation and negotiation only; SUET sets it always.
     pub mode: Mode,

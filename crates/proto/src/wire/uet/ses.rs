@@ -26,7 +26,7 @@ pub enum Ses {
     SmallDataResponse(SmallDataResponse),
 }
 
-/// What every request has besides its message's number or length.
+/// The fields of every request besides its message's number or length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Common {
     /// The operation, 6 bits.
@@ -50,7 +50,7 @@ pub struct Common {
 /// Table 3-10.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Small {
-    /// What every request has.
+    /// The fields of every request.
     pub common: Common,
     /// Bytes of the message, 14 bits (`request_length`).
     pub length: u16,
@@ -61,11 +61,11 @@ pub struct Small {
 /// Table 3-14, by the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Medium {
-    /// What every request has.
+    /// The fields of every request.
     pub common: Common,
     /// Bytes of the message, 14 bits (`request_length`).
     pub length: u16,
-    /// What stands in the first word.
+    /// The first word.
     pub word: MediumWord,
     /// The sender's number for matching.
     pub initiator: u32,
@@ -85,7 +85,7 @@ pub enum MediumWord {
 /// Tables 3-8 (first packet of a message) and 3-9 (all others).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standard {
-    /// What every request has.
+    /// The fields of every request.
     pub common: Common,
     /// The number of the message between its two ends.
     pub message: u16,
@@ -104,7 +104,7 @@ pub struct Standard {
     pub place: Place,
     /// Bytes of the whole message (`request_length`).
     pub length: u32,
-    /// What the operation adds.
+    /// The operation's own part.
     pub extension: Extension,
 }
 
@@ -123,7 +123,7 @@ pub enum Place {
     },
 }
 
-/// What an operation adds behind a standard header.
+/// The part of an operation behind a standard header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Extension {
     /// Nothing.
@@ -136,9 +136,9 @@ pub enum Extension {
     Compare {
         /// The operation.
         atomic: Atomic,
-        /// What the memory is compared with, or the mask; the upper half first.
+        /// The comparand of the memory, or the mask; the upper half first.
         compare: u128,
-        /// What replaces it.
+        /// Its replacement.
         swap: u128,
     },
     /// Rendezvous, 24 B (the reference and a reading), in the first packet of a message.
@@ -180,7 +180,7 @@ pub struct Rendezvous {
     pub key: u64,
 }
 
-/// What every response has.
+/// The fields of every response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// In which list the target found the buffer, 2 bits, table 3-20: 0 expected, 1 overflow.
@@ -196,7 +196,7 @@ pub struct Answer {
 /// Table 3-11.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// What every response has.
+    /// The fields of every response.
     pub answer: Answer,
     /// The message that it answers.
     pub message: u16,
@@ -209,7 +209,7 @@ pub struct Response {
 /// Table 3-12. The payload's length is 14 bits by two codes, 12 by a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataResponse {
-    /// What every response has.
+    /// The fields of every response.
     pub answer: Answer,
     /// The number of this response's own message.
     pub message: u16,
@@ -226,7 +226,7 @@ pub struct DataResponse {
 /// Table 3-13.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmallDataResponse {
-    /// What every response has.
+    /// The fields of every response.
     pub answer: Answer,
     /// The sequence number of the request (`original_request_psn`).
     pub request_psn: u32,
