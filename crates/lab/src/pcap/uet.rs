@@ -3,8 +3,9 @@
 use super::message_bytes;
 use std::collections::BTreeMap;
 use strandway_fabric::measure::Captured;
-use strandway_proto::packet::{Flags, Header, Psn};
-use strandway_proto::wire::uet::Conversation;
+use strandway_proto::packet::{Flags, Header};
+use strandway_proto::wire::uet::pds::Mode;
+use strandway_proto::wire::uet::{Conversation, START_PSN};
 use strandway_proto::{ConnectionId, HostId, MessageId, Packet};
 use strandway_scenario::Experiment;
 
@@ -30,8 +31,8 @@ struct Context {
     opened_by_first: Option<bool>,
     /// The other side has answered.
     answered: bool,
-    /// The next PSN that the other end expects, as each end knows it.
-    acknowledged: [Psn; 2],
+    /// The number of packets that the other end has without a hole, as each end knows it.
+    acknowledged: [u64; 2],
 }
 
 impl<'a> Contexts<'a> {
@@ -55,14 +56,17 @@ impl<'a> Contexts<'a> {
         let from_first = packet.source == first.0;
         if !self.contexts.contains_key(&first) {
             let numbers = [self.number(first.0)?, self.number(other)?];
-            let context = Context { numbers, opened_by_first: None, answered: false, acknowledged: [Psn::new(0); 2] };
+            let context = Context { numbers, opened_by_first: None, answered: false, acknowledged: [0; 2] };
             self.contexts.insert(first, context);
         }
         let context = self.contexts.get_mut(&first).expect("inserted above");
         let [sender, receiver] = if from_first { [0, 1] } else { [1, 0] };
         match packet.header {
             Header::Data(_) => _ = context.opened_by_first.get_or_insert(from_first),
-            Header::Ack(ack) => context.acknowledged[receiver] = ack.cumulative,
+            Header::Ack(ack) => {
+                let known = &mut context.acknowledged[receiver];
+                *known = { ack.cumulative }.extend(*known);
+            }
             _ => {}
         }
         context.answered |= context.opened_by_first == Some(!from_first);
@@ -76,6 +80,9 @@ impl<'a> Contexts<'a> {
             target: context.numbers[receiver],
             opening: context.opened_by_first == Some(from_first) && !context.answered,
             acknowledged: context.acknowledged[sender],
+            received: context.acknowledged[receiver],
+            mode: Mode::Unordered,
+            start: START_PSN,
             message,
         })
     }

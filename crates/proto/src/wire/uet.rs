@@ -34,7 +34,7 @@ pub mod ses;
 mod tests;
 mod tss;
 
-pub use engine::{Conversation, START_PSN, translate};
+pub use engine::{Conversation, START_PSN, interpret, translate};
 pub use outer::{Addresses, CRC, ENTROPY, IP_PROTOCOL, PORT, crc, entropy_header, read_entropy, without_crc};
 pub use pds::Pds;
 pub use ses::Ses;

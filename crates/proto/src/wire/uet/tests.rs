@@ -1,5 +1,6 @@
 //! The worked examples, round trips, and bytes that are no datagrams.
 
+mod engine;
 mod examples;
 mod generated;
 
