@@ -32,6 +32,7 @@ mod secure;
 mod session;
 mod shards;
 mod socket;
+pub mod uet;
 pub mod uet_security;
 mod ways;
 mod windows;

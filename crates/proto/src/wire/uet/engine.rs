@@ -189,9 +189,9 @@ fn probe(probe: u32, conversation: &Conversation) -> Control {
 /// trimmed packet or a probe. The network's part, the connection and the path are left at their defaults; `message` is
 /// the engine's number for the message of data. `None` for datagrams that tell an engine nothing.
 ///
-/// An acknowledgement without a bitmap, and NACKs, have `cumulative` as the engine's next expected packet where their
-/// header does not name it. A peer without NSCC has a state of zeros: then the number of packets stands for its count of
-/// bytes, since an engine only asks which of two acknowledgements is newer.
+/// `cumulative` is the engine's next expected packet, which a NACK does not name. A peer without NSCC has a state of
+/// zeros: then the number of packets stands for its count of bytes, since an engine only asks which of two
+/// acknowledgements is newer.
 pub fn interpret(
     pds: &Pds,
     ses: &Ses,

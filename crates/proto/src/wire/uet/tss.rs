@@ -1,8 +1,8 @@
 //! The header of the security sublayer (TSS), table 3-90: before the first header, in clear text.
 //!
 //! The bytes behind it are encrypted, and a tag of 16 bytes ends the datagram in place of the CRC. The cipher is in
-//! `strandway_udp::uet_security`. The reference and a reading agree about the layout; Wireshark's stored copy has that of
-//! a draft.
+//! `strandway_udp::uet_security`. The reference and a reading agree about the layout; Wireshark's stored copy has that
+//! of a draft.
 
 use super::pds::bytes::fits;
 use crate::wire::{Reader, WireError};
