@@ -636,7 +636,7 @@ function shared.dissector(tvb, pinfo, tree)
     return tvb:len()
 end
 
--- Real Ultra Ethernet and whatever else uses these ports is left alone.
+-- Whatever else uses these ports is left alone. 4793 is Ultra Ethernet's.
 local function own(format, title)
     local proto = Proto("strandway_" .. format, "Strandway: " .. title)
     function proto.dissector(tvb, pinfo, tree)
@@ -648,5 +648,5 @@ local function own(format, title)
 end
 
 ports:add(4791, shared)
-ports:add(4793, own("uec", "UEC"))
+ports:add(49408, own("uec", "UEC"))
 ports:add(49407, own("strack", "STrack"))

@@ -8,7 +8,7 @@ use strandway_proto::account::{Spent, Waits};
 use strandway_proto::aggregate::Counts;
 use strandway_proto::path::{PathEvent, PlaneStates};
 use strandway_proto::units::{Bytes, Span, Time};
-use strandway_proto::{HostId, Packet, RankTimes};
+use strandway_proto::{ConnectionId, HostId, Packet, RankTimes};
 
 /// All measurements of a run. All fields except `events` are the same on any number of threads.
 #[derive(Clone, Debug, Default)]
@@ -296,4 +296,6 @@ pub struct Captured {
     pub packet: Packet,
     /// The profile of its connection: an index into the plan's profiles.
     pub profile: u16,
+    /// The sender's number of its connection, if the connection is one of the plan's.
+    pub sender: Option<ConnectionId>,
 }

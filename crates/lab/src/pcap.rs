@@ -1,12 +1,16 @@
 //! Recorded packets as a capture file that Wireshark opens.
 
+mod uet;
+
 use std::io::{self, Write};
 use strandway_fabric::Measurements;
+use strandway_fabric::measure::Captured;
 use strandway_proto::Packet;
 use strandway_proto::packet::Header;
 use strandway_proto::profile::WireFormat;
 use strandway_proto::wire::frame;
-use strandway_scenario::Experiment;
+use strandway_scenario::{CaptureLayout, Experiment};
+use uet::Contexts;
 
 /// Magic number of the classic format with nanosecond timestamps.
 const MAGIC: u32 = 0xa1b2_3c4d;
@@ -22,7 +26,8 @@ const SNAP: u32 = 65_535;
 pub struct Capture {
     /// Packets in the file.
     pub packets: usize,
-    /// Packets left out because a field does not fit the wire format (host number or entropy value too large).
+    /// Packets left out because a field does not fit the layout (host number or entropy value too large), or UET has no
+    /// header for them.
     pub skipped: usize,
 }
 
@@ -49,18 +54,23 @@ pub fn write(experiment: &Experiment, measured: &Measurements, out: &mut dyn Wri
     out.write_all(&header)?;
     let mut bytes = Vec::new();
     let (mut packets, mut skipped) = (0, 0);
+    let mut contexts = match experiment.capture_layout {
+        CaptureLayout::Uet => Some(Contexts::new(experiment, &measured.captured)),
+        CaptureLayout::Profile => None,
+    };
     for captured in &measured.captured {
         bytes.clear();
-        let format = experiment.plan.profiles[usize::from(captured.profile)].wire;
-        let message = message_bytes(experiment, &captured.packet);
-        let Ok(whole) = frame::write_within(format, &captured.packet, message, &mut bytes) else {
+        let whole = match &mut contexts {
+            Some(contexts) => contexts
+                .conversation(captured)
+                .and_then(|conversation| frame::write_uet(&captured.packet, &conversation, &mut bytes).ok()),
+            None => write_own(experiment, captured, &mut bytes),
+        };
+        let Some(whole) = whole else {
             skipped += 1;
             continue;
         };
         packets += 1;
-        if format == WireFormat::Rocev2 {
-            bytes.resize(whole, 0);
-        }
         let ns = captured.at.0 / 1_000;
         let times = [ns / 1_000_000_000, ns % 1_000_000_000];
         for field in times.into_iter().chain([bytes.len() as u64, whole as u64]) {
@@ -69,6 +79,17 @@ pub fn write(experiment: &Experiment, measured: &Measurements, out: &mut dyn Wri
         out.write_all(&bytes)?;
     }
     Ok(Capture { packets, skipped })
+}
+
+/// Appends the frame of a packet in the layout of its profile, and returns its length on the wire.
+fn write_own(experiment: &Experiment, captured: &Captured, bytes: &mut Vec<u8>) -> Option<usize> {
+    let format = experiment.plan.profiles[usize::from(captured.profile)].wire;
+    let message = message_bytes(experiment, &captured.packet);
+    let whole = frame::write_within(format, &captured.packet, message, bytes).ok()?;
+    if format == WireFormat::Rocev2 {
+        bytes.resize(whole, 0);
+    }
+    Some(whole)
 }
 
 /// Bytes of the message to which a data packet belongs. In the simulator the number of a message is that of its flow.

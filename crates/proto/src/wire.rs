@@ -1,4 +1,4 @@
-//! Bytes: transport headers in four formats, and whole Ethernet frames around them.
+//! Bytes: transport headers in four formats, Ethernet frames around them, and the published layouts of MRC and UET.
 //!
 //! [`encode`] and [`decode`] handle the transport header at the start of a UDP datagram. Addresses, entropy, CE and the
 //! trimmed state are in the network's headers, where switches can read and change them. [`frame`] writes and reads
@@ -15,6 +15,7 @@ mod part;
 mod rocev2;
 mod strack;
 mod uec;
+pub mod uet;
 
 use crate::packet::{Flags, Header, HostId, NackReason, Packet, PathId};
 use crate::profile::WireFormat;

@@ -8,7 +8,7 @@ use strandway_proto::packet::{
 };
 use strandway_proto::partial::SEQUENCES;
 use strandway_proto::profile::WireFormat;
-use strandway_proto::wire::{self, frame, ocp};
+use strandway_proto::wire::{self, frame, ocp, uet};
 use strandway_proto::{ConnectionId, ControlMessage, HostId, MessageId, Packet, PathId};
 
 fn corpus(target: &str) -> PathBuf {
@@ -223,5 +223,76 @@ fn mrcs_published_layout_is_what_it_was_and_its_corpus_passes() {
     }
     for entry in std::fs::read_dir(corpus("ocp_decode")).expect("the corpus is part of the repository") {
         operations::check_ocp(&std::fs::read(entry.expect("a file").path()).expect("a file"));
+    }
+}
+
+/// A datagram of UET of each kind, by hand; the headers' names are those of the sources.
+const UET_SEEDS: [(&str, &str); 15] = [
+    (
+        "rud_write_syn",
+        "118c ffff 12345678 0001 0000  01 0b 0001 00 000000 0000 0000 0000000000001000 00000000 0000000000000042
+        0000000000000000 00000008 4142434445464748",
+    ),
+    (
+        "rod_write_later",
+        "1990 fffe 12345679 0001 0002  01 0a 0001 00 000000 0000 0000 0000000000001000 00000000 0000000000000042
+        00000004 00000004 00000008 45464748",
+    ),
+    (
+        "rod_atomic",
+        "1980 ffff 12345678 0001 0002  03 0b 0001 00 000000 0000 0000 0000000000001000 00000000 0000000000000042
+        0000000000000000 00000008 00070000 4142434445464748",
+    ),
+    (
+        "rud_compare_swap",
+        "1180 ffff 12345678 0001 0002  04 0b 0001 00 000000 0000 0000 0000000000001000 00000000 0000000000000042
+        0000000000000000 00000008 0d070000 00000000000000000000000000000001 00000000000000000000000000000002",
+    ),
+    (
+        "rud_rendezvous",
+        "1180 ffff 12345678 0001 0002  06 0b 0001 00 000000 0000 0000 0000000000000000 00000000 0000000000000007
+        0000000000000000 00010000 00000002 00001002 0000000000002000 0000000000000043 0102",
+    ),
+    ("rud_small_read", "1080 ffff 12345678 0001 0002  02 03 0040 00 000000 0000 0000 0000000000001000"),
+    (
+        "rud_medium_send",
+        "1108 ffff 12345678 0001 0002  09 07 0002 00 000001 0001 0002 1122334455667788 00000010 0000000000000007 0102",
+    ),
+    (
+        "rud_credit_data_response",
+        "6a80 ffff 00000001 0001 0002 05 000100  02 01 0009 00 000001 0001 0004 00000004 00000000 01020304",
+    ),
+    ("ack", "3a02 0000 12345678 0002 0001  41 01 0001 00 000000 00000008"),
+    ("ack_small_data", "3b00 0000 12345678 0002 0001  02 01 0002 00 000001 12345678 0102"),
+    (
+        "ack_cc",
+        "4220 0005 12345679 0002 0001 00 01 ffff 0000000000000058 0008 00 000051 0003  00 01 0002 00 000000 00007e40",
+    ),
+    ("ack_ccx_probe", "4808 0007 12345679 0002 0001 e0 01 ffff 0000000000000058 0000000000000001 0000000000000002"),
+    ("nack", "5000 0100 1234567a 0002 0001 00000000"),
+    ("control_close", "5a28 0000 12345679 0001 0002 00000000"),
+    (
+        "rudi",
+        "2180 0000 00000009  01 0b 0001 00 000000 0000 0000 0000000000000000 00000000 0000000000000042
+        0000000000000000 00000000",
+    ),
+];
+
+#[test]
+fn uets_layout_is_what_it_was_and_its_corpus_passes() {
+    for (name, hex) in UET_SEEDS {
+        let digits: Vec<u8> = hex.chars().filter_map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
+        let bytes: Vec<u8> = digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect();
+        assert!(uet::decode(&bytes).is_ok(), "{name}: {:?}", uet::decode(&bytes));
+        let path = corpus("uet_decode").join(name);
+        if std::env::var_os("UPDATE_CORPUS").is_some() {
+            std::fs::create_dir_all(corpus("uet_decode")).expect("a folder");
+            std::fs::write(&path, &bytes).expect("a file can be written");
+        }
+        let stored = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(stored, bytes, "{name}");
+    }
+    for entry in std::fs::read_dir(corpus("uet_decode")).expect("the corpus is part of the repository") {
+        operations::check_uet(&std::fs::read(entry.expect("a file").path()).expect("a file"));
     }
 }

@@ -24,5 +24,6 @@ mod shared_window;
 mod strack;
 mod telemetry;
 mod transport;
+mod uet;
 mod wire;
 mod words;

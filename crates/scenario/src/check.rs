@@ -219,7 +219,9 @@ fn build(scenario: &Scenario, sink: &Sink, values: impl FnOnce(&Experiment) -> B
         auto_sample,
         sampled: run.sample != Sample::Unset,
         capture_limit: run.capture_limit,
+        capture_layout: run.capture_layout,
     };
+    run::check_capture_layout(sink, run.capture_layout, &experiment.plan.profiles);
     experiment.plan.watch = watched(sink, &experiment, run.watch.as_deref());
     sink.extend(bounds_sink.take());
     if !experiment.expect.is_empty() {

@@ -9,7 +9,7 @@ use crate::ideal_fct::Alone;
 use crate::plans::JobPlan;
 use crate::plans::Message;
 use crate::plans::{CollectivePlan, Execution};
-use crate::run;
+use crate::run::{self, CaptureLayout};
 use std::sync::Arc;
 use strandway_collective::{Group, Multicast, Pipe, Programs, RecipeCollective, ScriptedJob};
 use strandway_fabric::plan::Start;
@@ -77,6 +77,8 @@ pub struct Experiment {
     pub(crate) auto_sample: Span,
     pub(crate) sampled: bool,
     pub(crate) capture_limit: usize,
+    /// The bytes of packets in a capture file.
+    pub capture_layout: CaptureLayout,
 }
 
 impl Experiment {

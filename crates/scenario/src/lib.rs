@@ -44,6 +44,7 @@ pub use files::parse_toml;
 pub use plans::{CollectivePlan, Execution, JobPlan, Message, RecordedTime, WholePlan};
 pub use profile::named as profile_named;
 pub use reduction::Reduction;
+pub use run::CaptureLayout;
 pub use scenario::{Scenario, parse};
 pub use sizes::{size_distribution, size_distributions};
 pub use sweep::Variant;

@@ -2,8 +2,11 @@
 
 use crate::reader::{Section, Sink};
 use crate::reduction::divisors;
+use std::sync::Arc;
 use strandway_fabric::Topology;
 use strandway_fabric::plan::CapturePlan;
+use strandway_proto::profile::{Profile, WireFormat};
+use strandway_proto::reliability::ReliabilityConfig;
 use strandway_proto::units::Span;
 use toml::{Table, Value};
 
@@ -26,6 +29,17 @@ pub(crate) struct Run {
     pub(crate) healthy: bool,
     pub(crate) capture: Option<String>,
     pub(crate) capture_limit: usize,
+    pub(crate) capture_layout: CaptureLayout,
+}
+
+/// The bytes of packets in a capture file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CaptureLayout {
+    /// Those of each profile's wire format.
+    #[default]
+    Profile,
+    /// Ultra Ethernet Transport's, for profiles with the fields of UEC.
+    Uet,
 }
 
 /// The interval of time series.
@@ -81,8 +95,23 @@ pub(crate) fn read(sink: &Sink, root: &Table) -> Run {
     }
     let capture = section.text("capture");
     let capture_limit = section.count("capture_limit", 1, 100_000_000).unwrap_or(1_000_000) as usize;
+    let capture_layout = match section.choice("capture_layout", &["profile", "uet"]) {
+        Some("uet") => CaptureLayout::Uet,
+        _ => CaptureLayout::Profile,
+    };
     section.finish();
-    Run { seed, threads, time_limit, sample, watch, why, rows, alone, healthy, capture, capture_limit }
+    Run { seed, threads, time_limit, sample, watch, why, rows, alone, healthy, capture, capture_limit, capture_layout }
+}
+
+/// Complains if the captures of a profile cannot have this layout.
+pub(crate) fn check_capture_layout(sink: &Sink, layout: CaptureLayout, profiles: &[Arc<Profile>]) {
+    let fits = |profile: &&Arc<Profile>| {
+        profile.wire == WireFormat::Uec && matches!(profile.reliability, ReliabilityConfig::SelectiveRepeat(_))
+    };
+    if let (CaptureLayout::Uet, Some(profile)) = (layout, profiles.iter().find(|profile| !fits(profile))) {
+        let what = format!("is for selective repeat with the fields of UEC, and a profile is \"{}\"", profile.name);
+        sink.add("run.capture_layout", "\"uet\"", what, "use the profiles uec or prime, or leave it out");
+    }
 }
 
 /// The links that `name` means: those of a host in both directions, or one link.

@@ -339,18 +339,21 @@ fn merge(
     m
 }
 
-/// Finds the profile of each recorded packet. A packet carries its receiver's number for the connection.
+/// Finds profile and sender's number of each recorded packet. A packet carries its receiver's number for the
+/// connection.
 fn name_profiles(plan: &Plan, cut: &Cut, captured: &mut [Captured]) {
     if captured.is_empty() {
         return;
     }
-    let mut profiles = BTreeMap::new();
+    let mut known = BTreeMap::new();
     for (c, ends) in plan.connections.iter().zip(&cut.ends) {
-        profiles.insert((c.destination, ends.1), c.profile);
-        profiles.insert((c.source, ends.0), c.profile);
+        known.insert((c.destination, ends.1), (c.profile, ends.0));
+        known.insert((c.source, ends.0), (c.profile, ends.1));
     }
     for c in captured {
-        c.profile = profiles.get(&(c.packet.destination, c.packet.connection)).copied().unwrap_or_default();
+        if let Some((profile, sender)) = known.get(&(c.packet.destination, c.packet.connection)) {
+            (c.profile, c.sender) = (*profile, Some(*sender));
+        }
     }
 }
 

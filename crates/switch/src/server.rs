@@ -466,6 +466,8 @@ impl Server {
         // asked for one of them less than a round trip ago are still on their way; if they are lost, the timer asks
         // again.
         let waits = !entry.askers.is_empty() && entry.asked.is_some_and(|at| now.since(at) < self.job.shape.rtt);
+        // It has parts of a key whose slot was taken over, and asks for the rest by itself when that has had time to come.
+        let waits = waits || entry.asked.is_none() && entry.timer.is_some();
         entry.askers.insert(worker);
         if waits {
             return;

@@ -1,7 +1,9 @@
-//! The cipher and the hashes of a node: AES-128-GCM by `graviola`, HMAC and HKDF with SHA-256 by RustCrypto. No C
-//! compiler is needed. `docs/security.md`, section "The cipher's libraries", says why these.
+//! The cipher and the hashes of a node: AES-GCM by `graviola`, HMAC and HKDF with SHA-256 and AES-CMAC by RustCrypto.
+//! No C compiler is needed. `docs/security.md`, section "The cipher's libraries", says why these.
 
 use crate::error::Error;
+use aes::Aes256;
+use cmac::Cmac;
 use graviola::aead::AesGcm;
 use hkdf::Hkdf;
 use hmac::{Hmac, Mac as _};
@@ -31,11 +33,16 @@ pub(crate) fn check() -> Result<(), Error> {
 #[derive(Debug)]
 pub(crate) struct Forged;
 
-/// A key of AES-128-GCM.
+/// A key of AES-GCM.
 pub(crate) struct Key(AesGcm);
 
 impl Key {
     pub(crate) fn new(key: &[u8; KEY]) -> Key {
+        Key(AesGcm::new(key))
+    }
+
+    /// A key of AES-256.
+    pub(crate) fn wide(key: &[u8; 32]) -> Key {
         Key(AesGcm::new(key))
     }
 
@@ -52,6 +59,15 @@ impl Key {
     pub(crate) fn open(&self, nonce: &[u8; 12], signed: &[u8], body: &mut [u8], tag: &[u8]) -> Result<(), Forged> {
         self.0.decrypt(nonce, signed, body, tag).map_err(|_| Forged)
     }
+}
+
+/// AES-256-CMAC (NIST SP 800-38B) of these parts, joined.
+pub(crate) fn cmac(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 16] {
+    let mut mac = Cmac::<Aes256>::new_from_slice(key).expect("32 bytes are a key of AES-256");
+    for part in parts {
+        mac.update(part);
+    }
+    mac.finalize().into_bytes().into()
 }
 
 /// HKDF-Expand (RFC 5869): `N` bytes from a secret that is uniformly random. The parts of `info` are joined.

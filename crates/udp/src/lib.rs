@@ -32,6 +32,8 @@ mod secure;
 mod session;
 mod shards;
 mod socket;
+pub mod uet;
+pub mod uet_security;
 mod ways;
 mod windows;
 

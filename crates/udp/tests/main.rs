@@ -21,4 +21,5 @@ mod shards;
 mod shared_window;
 mod strangers;
 mod support;
+mod uet_replay;
 mod without;

@@ -5,8 +5,8 @@
 //! IPv6      traffic class: DSCP by class (data 26, control 48, trimmed 44, trimmed at the last hop 45) and the ECN
 //!           bits: data ECT(0) or CE, control not-ECT or CE; flow label: bits 23-12 and 7-0 of the entropy value;
 //!           addresses fd53:7472:616e:PLANE::HOST, a unique local prefix whose 40 bits spell "Stran"
-//! UDP       source port: 0xf000 and bits 11-0 of the entropy value; destination port 4791 (RoCEv2, MRC), 4793 (UEC) or
-//!           49407 (STrack)
+//! UDP       source port: 0xf000 and bits 11-0 of the entropy value; destination port 4791 (RoCEv2, MRC),
+//!           49407 (STrack), 49408 (UEC, our layout) or 4793 (UEC, as UET)
 //! then      the transport header, the payload (not written), and for RoCEv2 and MRC zeros up to a multiple of four bytes,
 //!           counted in the BTH's pad bits, and four zero bytes for the ICRC
 //! ```
@@ -18,10 +18,14 @@
 //! RoCEv2 First contains the length of the whole message if [`write_within()`] gets it. [`read()`] then takes the
 //! length of the packet's payload from the datagram.
 //!
+//! [`write_uet`] writes an engine's packet as Ultra Ethernet Transport ([`super::uet`]), without the CRC, for which the
+//! payload would be needed. An acknowledgement or a NACK then has the source port of the packet that it answers:
+//! this is how UET echoes an entropy value.
+//!
 //! Both addresses contain the plane by which the packet leaves. The UDP checksum is correct for a payload of zeros:
 //! captures carry no payload, and zeros add nothing to the sum, so the headers alone determine it.
 
-use super::{Outer, Reader, WireError, decode, encode, header_bytes};
+use super::{Outer, Reader, WireError, decode, encode, header_bytes, uet};
 use crate::packet::{ConnectionId, Flags, Header, HostId, Packet, PathId};
 use crate::profile::WireFormat;
 
@@ -41,13 +45,13 @@ const DSCP_TRIMMED_AT_LAST_HOP: u8 = 45;
 const ECT_0: u8 = 2;
 const CE: u8 = 3;
 
-/// UDP destination port of a format: IANA's for RoCEv2, which MRC shares, and for Ultra Ethernet; ours,
-/// from the dynamic range, for STrack.
+/// UDP destination port of a format: IANA's for RoCEv2, which MRC shares; ours, from the dynamic range, for our layouts
+/// of STrack and UEC. Ultra Ethernet's own port is [`uet::PORT`].
 pub const fn udp_port(format: WireFormat) -> u16 {
     match format {
         WireFormat::Rocev2 | WireFormat::Mrc => 4791,
-        WireFormat::Uec => 4793,
         WireFormat::Strack => 49_407,
+        WireFormat::Uec => 49_408,
     }
 }
 
@@ -165,11 +169,43 @@ pub fn write_within(
     message: Option<u64>,
     out: &mut Vec<u8>,
 ) -> Result<usize, WireError> {
-    let traffic_class = traffic_class(packet)?;
     let trailing = trailing(format, packet);
-    let udp_length = UDP + header_bytes(format, packet) + trailing;
-    let Ok(udp_length) = u16::try_from(udp_length) else { return Err(WireError::Unencodable) };
     let start = out.len();
+    begin(packet, packet.path, udp_port(format), header_bytes(format, packet) + trailing, out)?;
+    let queue_pair = packet.connection.0.saturating_add(first_queue_pair(format, &packet.header));
+    if let Err(error) = encode(format, &Packet { connection: ConnectionId(queue_pair), ..*packet }, out) {
+        out.truncate(start);
+        return Err(error);
+    }
+    dress(format, packet, message, &mut out[start + ETHERNET + IPV6 + UDP..]);
+    Ok(finish(packet, trailing, start, out))
+}
+
+/// Appends the headers of the frame of `packet` in the layout of Ultra Ethernet Transport to `out`. Returns the frame's
+/// whole length on the wire. There is no CRC.
+///
+/// # Errors
+/// [`WireError::Unencodable`] if UET cannot say what the packet says; `out` is then as it was.
+pub fn write_uet(packet: &Packet, conversation: &uet::Conversation, out: &mut Vec<u8>) -> Result<usize, WireError> {
+    let (pds, ses, bytes) = uet::translate(packet, conversation)?;
+    let mut headers = Vec::with_capacity(HEADER_MAX);
+    uet::encode_headers(&pds, &ses, bytes, &mut headers)?;
+    let port_of = match packet.header {
+        Header::Ack(ack) => ack.path,
+        Header::Nack(nack) => nack.path,
+        _ => packet.path,
+    };
+    let (start, trailing) = (out.len(), payload(packet));
+    begin(packet, port_of, uet::PORT, headers.len() + trailing, out)?;
+    out.extend_from_slice(&headers);
+    Ok(finish(packet, trailing, start, out))
+}
+
+/// Appends the headers before a transport header and its payload, which have `length` bytes. The source port is that of
+/// the entropy of `port_of`; the UDP checksum is zero.
+fn begin(packet: &Packet, port_of: PathId, to: u16, length: usize, out: &mut Vec<u8>) -> Result<(), WireError> {
+    let traffic_class = traffic_class(packet)?;
+    let Ok(udp_length) = u16::try_from(UDP + length) else { return Err(WireError::Unencodable) };
     let (plane, entropy) = (packet.path.port(), packet.path.entropy());
     out.extend_from_slice(&mac(plane, packet.destination));
     out.extend_from_slice(&mac(plane, packet.source));
@@ -180,25 +216,24 @@ pub fn write_within(
     out.extend_from_slice(&[NEXT_HEADER_UDP, HOP_LIMIT]);
     out.extend_from_slice(&address(plane, packet.source));
     out.extend_from_slice(&address(plane, packet.destination));
-    out.extend_from_slice(&(SOURCE_PORTS | (entropy as u16) & !SOURCE_PORTS).to_be_bytes());
-    out.extend_from_slice(&udp_port(format).to_be_bytes());
+    out.extend_from_slice(&(SOURCE_PORTS | (port_of.entropy() as u16) & !SOURCE_PORTS).to_be_bytes());
+    out.extend_from_slice(&to.to_be_bytes());
     out.extend_from_slice(&udp_length.to_be_bytes());
     out.extend_from_slice(&[0, 0]);
-    let queue_pair = packet.connection.0.saturating_add(first_queue_pair(format, &packet.header));
-    if let Err(error) = encode(format, &Packet { connection: ConnectionId(queue_pair), ..*packet }, out) {
-        out.truncate(start);
-        return Err(error);
-    }
-    dress(format, packet, message, &mut out[start + ETHERNET + IPV6 + UDP..]);
+    Ok(())
+}
+
+/// Sets the UDP checksum of the frame from `start` on, and writes what follows the headers if that is no payload.
+/// Returns the frame's whole length.
+fn finish(packet: &Packet, trailing: usize, start: usize, out: &mut Vec<u8>) -> usize {
     let sum = checksum(&out[start + ETHERNET + 8..]);
     out[start + ETHERNET + IPV6 + 6..][..2].copy_from_slice(&sum.to_be_bytes());
-    let headers = out.len() - start;
-    let whole = headers + trailing;
+    let whole = out.len() - start + trailing;
     if !packet.header.has_payload() || packet.flags.has(Flags::TRIMMED) {
         // Only the empty ICRC follows. Write it, so that the capture of a control packet is complete.
         out.resize(start + whole, 0);
     }
-    Ok(whole)
+    whole
 }
 
 /// Sets the fields of a transport header that only frames have: the pad bits, and the length of the message.

@@ -5,7 +5,7 @@
 use strandway_proto::congestion::{AckSample, Congestion, LossKind, LossSample};
 use strandway_proto::path::{PathFeedback, PathSelector};
 use strandway_proto::profile::WireFormat;
-use strandway_proto::wire::{self, frame, ocp};
+use strandway_proto::wire::{self, frame, ocp, uet};
 use strandway_proto::{Bytes, PathId, Ports, Span, Time};
 
 /// Something that happens to a congestion control.
@@ -190,4 +190,24 @@ fn read_ocp(bytes: &[u8]) {
         assert_eq!(again.len(), bytes.len());
         assert_eq!(trimmed.is_ok(), matches!(datagram.body, ocp::Body::Write(_)));
     }
+}
+
+/// Reads the bytes as a datagram of UET, bare, trimmed, and over native IP. A datagram that can be read is written to
+/// the same bytes.
+pub(crate) fn check_uet(bytes: &[u8]) {
+    let trimmed = uet::decode_trimmed(bytes);
+    if let Ok(datagram) = uet::decode(bytes) {
+        let mut again = Vec::new();
+        uet::encode(&datagram, &mut again).expect("what was read fits");
+        assert_eq!(again, bytes, "a datagram has one spelling");
+        match datagram.pds {
+            uet::Pds::Request(request) => assert_eq!(trimmed, Ok(request)),
+            _ => assert!(trimmed.is_err()),
+        }
+    }
+    let addresses = uet::Addresses::V6([1; 16], [2; 16]);
+    let mut native = bytes.to_vec();
+    native.extend(uet::crc(&addresses, bytes));
+    assert_eq!(uet::without_crc(&addresses, &native), Ok(bytes));
+    let _ = uet::read_entropy(bytes).map(|(_, rest)| uet::decode(rest));
 }

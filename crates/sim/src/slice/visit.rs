@@ -365,12 +365,13 @@ impl AtPort<'_, '_> {
         // were first.
         let last = limit.checked_sub(1).and_then(|l| self.recorder.captured.get(l));
         if limit > 0 && last.is_none_or(|l| at.0 < self.calendar.end_of(l.at.0)) {
-            // The profile is filled in for all packets at the end of the run.
+            // Profile and sender's number are filled in for all packets at the end of the run.
             self.recorder.captured.push(Captured {
                 at,
                 link: LinkId(link),
                 packet: *self.fabric.cargo.packet_with_marks(packet),
                 profile: 0,
+                sender: None,
             });
         }
     }

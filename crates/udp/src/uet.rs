@@ -1,0 +1,404 @@
+//! Ultra Ethernet Transport between this process and others, without a handshake of ours.
+//!
+//! [`Uet`] is a state machine in the manner of an engine: datagrams and time go in, datagrams and events come out; it
+//! owns no socket. [`Node`] is the loop around it with a UDP socket. Reliability is that of
+//! [`strandway_proto::Endpoint`], one for each delivery context, with a fixed window. This module has UET's own part
+//! around it: opening by the first packet, messages, responses, clearing and closing.
+//!
+//! A context goes one way, as SUET has it: who sends first opens one, and the peer opens another for its own messages.
+//! Sends need no receive that is posted before: a message arrives whole, as an event. Reads, atomic operations,
+//! rendezvous, credit and the security sublayer are not here; a request of this kind gets the response "not supported".
+//! Nothing is authenticated.
+//!
+//! Driven so far by recorded datagrams of SUET and by itself, never by a running peer: `docs/protocols/uet.md`.
+
+mod initiator;
+mod node;
+mod shared;
+mod target;
+#[cfg(test)]
+mod tests;
+mod types;
+
+pub use node::Node;
+pub use strandway_proto::wire::uet::codes::{NackCode, ReturnCode};
+pub use strandway_proto::wire::uet::pds::Mode;
+pub use types::{Acks, Config, Counters, Event, Operation};
+
+use initiator::Initiator;
+use shared::{Region, Shared};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use strandway_proto::rng::{Random, StreamKind};
+use strandway_proto::wire::uet::pds::{Context, Nack, Refused};
+use strandway_proto::wire::uet::{self, Datagram, Pds, Ses};
+use strandway_proto::{ConnectionId, Time};
+use target::Target;
+
+/// The engine's number for the only connection of its endpoint.
+const ONLY: ConnectionId = ConnectionId(0);
+/// Closed contexts whose last acknowledgement can be repeated; ours.
+const CLOSED_MAX: usize = 64;
+/// Answers that wait for the socket; ours. Further ones are dropped, and their causes come again.
+const ANSWERS_MAX: usize = 1_024;
+
+/// A context of a peer that is closed.
+struct Closed {
+    peer: SocketAddr,
+    /// The peer's number.
+    number: u16,
+    start: u32,
+    /// The acknowledgement of the close.
+    answer: Vec<u8>,
+}
+
+/// Where a datagram goes, and its bytes.
+type Outgoing = (SocketAddr, Vec<u8>);
+
+/// A node of UET without its socket.
+///
+/// Inputs: [`Uet::send`], [`Uet::write`], [`Uet::close`], [`Uet::handle_datagram`], [`Uet::handle_timeout`]. Then poll:
+/// [`Uet::poll_transmit`] until it has nothing, [`Uet::poll_event`] until it has nothing, and [`Uet::poll_timeout`] for
+/// the time of the next [`Uet::handle_timeout`].
+pub struct Uet {
+    shared: Shared,
+    random: Random,
+    operations: u64,
+    initiators: BTreeMap<u16, Initiator>,
+    /// The context to each peer that takes operations.
+    open: BTreeMap<SocketAddr, u16>,
+    targets: BTreeMap<u16, Target>,
+    /// Contexts of peers, by address and the peer's number.
+    known: BTreeMap<(SocketAddr, u16), u16>,
+    closed: VecDeque<Closed>,
+    answers: VecDeque<Outgoing>,
+    /// The last number that a context got.
+    last: u16,
+    /// The context that sent last.
+    turn: u16,
+}
+
+impl Uet {
+    /// A node without peers.
+    pub fn new(config: Config) -> Uet {
+        let random = Random::new(config.seed, StreamKind::Connection, 0);
+        let shared = Shared::new(config);
+        Uet {
+            shared,
+            random,
+            operations: 0,
+            initiators: BTreeMap::new(),
+            open: BTreeMap::new(),
+            targets: BTreeMap::new(),
+            known: BTreeMap::new(),
+            closed: VecDeque::new(),
+            answers: VecDeque::new(),
+            last: 0,
+            turn: 0,
+        }
+    }
+
+    /// Lets peers write `bytes` of memory with `key`. Their offsets count from `base`. Memory of the same key goes.
+    pub fn register(&mut self, key: u64, base: u64, bytes: Vec<u8>) {
+        self.shared.regions.insert(key, Region { base, bytes });
+    }
+
+    /// The memory of a key.
+    pub fn memory(&self, key: u64) -> Option<&[u8]> {
+        self.shared.regions.get(&key).map(|region| &region.bytes[..])
+    }
+
+    /// Sends a message, with a tag if there is one.
+    pub fn send(&mut self, now: Time, to: SocketAddr, tag: Option<u64>, bytes: Vec<u8>) -> Operation {
+        let opcode = if tag.is_some() { uet::codes::Opcode::TAGGED_SEND } else { uet::codes::Opcode::SEND };
+        self.post(now, to, initiator::Posted::new(opcode, tag.unwrap_or(0), 0, None, bytes))
+    }
+
+    /// Writes `bytes` into the peer's memory of a key.
+    pub fn write(
+        &mut self,
+        now: Time,
+        to: SocketAddr,
+        key: u64,
+        offset: u64,
+        header_data: Option<u64>,
+        bytes: Vec<u8>,
+    ) -> Operation {
+        self.post(now, to, initiator::Posted::new(uet::codes::Opcode::WRITE, key, offset, header_data, bytes))
+    }
+
+    fn post(&mut self, now: Time, to: SocketAddr, posted: initiator::Posted) -> Operation {
+        self.operations += 1;
+        let operation = Operation(self.operations);
+        let Some(number) = self.open.get(&to).copied().or_else(|| self.open_context(now, to)) else {
+            self.shared.events.push_back(Event::Refused { operation, code: ReturnCode::UNDELIVERABLE });
+            return operation;
+        };
+        let initiator = self.initiators.get_mut(&number).expect("an open context is there");
+        initiator.post(now, operation, posted);
+        operation
+    }
+
+    /// The number of a new context of ours; `None` if all are in use.
+    fn open_context(&mut self, now: Time, to: SocketAddr) -> Option<u16> {
+        // At least 2^16 from any other first number, with room before the end of the range.
+        let start = (1 << 16) + (self.random.next_u64() as u32 >> 1);
+        self.open_at(now, to, start)
+    }
+
+    /// Opens a context with this first sequence number.
+    fn open_at(&mut self, now: Time, to: SocketAddr, start: u32) -> Option<u16> {
+        let number = self.free_number()?;
+        let seed = self.random.next_u64();
+        let endpoint = self.shared.endpoint(now, 0, seed);
+        self.initiators.insert(number, Initiator::new(now, to, number, start, endpoint));
+        self.open.insert(to, number);
+        Some(number)
+    }
+
+    /// The next number that no context has. Both directions share the numbers, so a datagram names one context.
+    fn free_number(&mut self) -> Option<u16> {
+        for _ in 0..u16::MAX {
+            self.last = self.last.checked_add(1).unwrap_or(1);
+            if !self.initiators.contains_key(&self.last) && !self.targets.contains_key(&self.last) {
+                return Some(self.last);
+            }
+        }
+        None
+    }
+
+    /// Closes the context to a peer, once all operations have arrived. A later operation opens another one.
+    pub fn close(&mut self, to: SocketAddr) {
+        if let Some(initiator) = self.open.remove(&to).and_then(|number| self.initiators.get_mut(&number)) {
+            initiator.close();
+        }
+    }
+
+    /// A datagram arrived.
+    pub fn handle_datagram(&mut self, now: Time, from: SocketAddr, bytes: &[u8]) {
+        let Ok(datagram) = uet::decode(bytes) else {
+            self.shared.counters.malformed += 1;
+            return;
+        };
+        match datagram.pds {
+            Pds::Request(request) => {
+                self.handle_for_target(now, from, request.source, request.target, request.psn, &datagram);
+            }
+            Pds::Control(control) => {
+                self.handle_for_target(now, from, control.source, control.target, control.psn, &datagram);
+            }
+            Pds::Ack(ack) => self.handle_for_initiator(now, from, ack.target, &datagram),
+            Pds::Nack(Nack { about: Refused::Packet { target, .. }, .. }) => {
+                self.shared.counters.nacks_received += 1;
+                self.handle_for_initiator(now, from, target, &datagram);
+            }
+            Pds::Nack(_) | Pds::Rudi(_) | Pds::Uud => self.shared.counters.malformed += 1,
+        }
+    }
+
+    fn handle_for_initiator(&mut self, now: Time, from: SocketAddr, number: u16, datagram: &Datagram<'_>) {
+        match self.initiators.get_mut(&number).filter(|initiator| initiator.peer == from) {
+            Some(initiator) => initiator.handle(now, datagram, &mut self.shared),
+            None => self.shared.counters.strays += 1,
+        }
+        self.remove_ended(number);
+    }
+
+    fn remove_ended(&mut self, number: u16) {
+        if let Some(initiator) = self.initiators.get(&number).filter(|initiator| initiator.has_ended()) {
+            let peer = initiator.peer;
+            self.initiators.remove(&number);
+            if self.open.get(&peer) == Some(&number) {
+                self.open.remove(&peer);
+            }
+        }
+    }
+
+    fn handle_for_target(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        source: u16,
+        context: Context,
+        psn: u32,
+        datagram: &Datagram<'_>,
+    ) {
+        let known = self.known.get(&(from, source)).copied();
+        let number = match (known, context) {
+            (Some(number), Context::Known(named)) if named == number => number,
+            (Some(number), Context::Opening { .. }) => number,
+            (None, Context::Opening { psn_offset, .. }) => {
+                let start = psn.wrapping_sub(psn_offset.into());
+                if self.closed(from, source).is_some_and(|closed| closed.start == start) {
+                    // A late packet opens nothing again.
+                    self.shared.counters.strays += 1;
+                    return;
+                }
+                match self.accept(now, from, source, start, datagram) {
+                    Ok(number) => number,
+                    Err(code) => return self.refuse(from, source, psn, code),
+                }
+            }
+            _ => return self.handle_unknown(from, source, psn, datagram),
+        };
+        let target = self.targets.get_mut(&number).expect("a known context is there");
+        let answer = target.handle(now, datagram, &mut self.shared);
+        let ended = target.has_ended();
+        if let Some(answer) = answer {
+            if ended {
+                self.forget(number, from, source, &answer);
+            }
+            self.answer(from, answer);
+        }
+    }
+
+    /// A closed context can still repeat its last acknowledgement; others do not exist.
+    fn handle_unknown(&mut self, from: SocketAddr, source: u16, psn: u32, datagram: &Datagram<'_>) {
+        match (self.closed(from, source), datagram.pds) {
+            (Some(closed), Pds::Control(_)) => {
+                let answer = closed.answer.clone();
+                self.answer(from, answer);
+            }
+            _ => self.refuse(from, source, psn, NackCode::UNKNOWN_CONTEXT),
+        }
+    }
+
+    fn closed(&self, peer: SocketAddr, number: u16) -> Option<&Closed> {
+        self.closed.iter().find(|closed| (closed.peer, closed.number) == (peer, number))
+    }
+
+    fn accept(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        source: u16,
+        start: u32,
+        datagram: &Datagram<'_>,
+    ) -> Result<u16, NackCode> {
+        // A control packet could open a context only to close it.
+        let Pds::Request(request) = datagram.pds else { return Err(NackCode::UNKNOWN_CONTEXT) };
+        if self.targets.len() >= self.shared.config.contexts_max {
+            // A peer that has been silent for long may be gone.
+            let oldest = self.targets.iter().min_by_key(|(_, target)| target.heard());
+            let silent = oldest.filter(|(_, target)| now.since(target.heard()) >= self.shared.config.patience);
+            let number = *silent.ok_or(NackCode::NO_CONTEXT)?.0;
+            self.remove_target(number);
+        }
+        let number = self.free_number().ok_or(NackCode::NO_CONTEXT)?;
+        let seed = self.random.next_u64();
+        let endpoint = self.shared.endpoint(now, 1, seed);
+        self.closed.retain(|closed| (closed.peer, closed.number) != (from, source));
+        self.targets.insert(number, Target::new(now, [number, source], from, start, request.mode, endpoint));
+        self.known.insert((from, source), number);
+        Ok(number)
+    }
+
+    fn refuse(&mut self, from: SocketAddr, source: u16, psn: u32, code: NackCode) {
+        self.shared.counters.strays += 1;
+        let bytes = nack(psn, [0, source], code);
+        self.shared.counters.nacks_sent += 1;
+        self.answer(from, bytes);
+    }
+
+    fn answer(&mut self, to: SocketAddr, bytes: Vec<u8>) {
+        if self.answers.len() < ANSWERS_MAX {
+            self.answers.push_back((to, bytes));
+        }
+    }
+
+    fn forget(&mut self, number: u16, peer: SocketAddr, source: u16, answer: &[u8]) {
+        let start = self.targets.get(&number).map_or(0, Target::start);
+        self.remove_target(number);
+        if self.closed.len() >= CLOSED_MAX {
+            self.closed.pop_front();
+        }
+        self.closed.push_back(Closed { peer, number: source, start, answer: answer.to_vec() });
+    }
+
+    fn remove_target(&mut self, number: u16) {
+        if let Some(target) = self.targets.remove(&number) {
+            self.shared.incoming -= target.held();
+        }
+        self.known.retain(|_, known| *known != number);
+    }
+
+    /// Runs the timers that have ended.
+    pub fn handle_timeout(&mut self, now: Time) {
+        for initiator in self.initiators.values_mut() {
+            initiator.handle_timeout(now, &mut self.shared);
+        }
+        let ended: Vec<u16> =
+            self.initiators.iter().filter(|(_, initiator)| initiator.has_ended()).map(|(number, _)| *number).collect();
+        for number in ended {
+            self.remove_ended(number);
+        }
+        let patience = self.shared.config.patience;
+        let is_gone = |target: &Target| target.is_receiving() && now.since(target.heard()) >= patience;
+        let gone: Vec<u16> =
+            self.targets.iter().filter(|(_, target)| is_gone(target)).map(|(number, _)| *number).collect();
+        for number in gone {
+            self.remove_target(number);
+        }
+        for target in self.targets.values_mut() {
+            target.handle_timeout(now);
+        }
+    }
+
+    /// The next datagram to send. Contexts take turns.
+    pub fn poll_transmit(&mut self, now: Time) -> Option<Outgoing> {
+        if let Some(answer) = self.answers.pop_front() {
+            return Some(answer);
+        }
+        for target in self.targets.values_mut() {
+            if let Some(bytes) = target.poll_transmit(now, &mut self.shared) {
+                return Some((target.peer, bytes));
+            }
+        }
+        let turn = self.turn;
+        let later = |number: &u16| *number > turn;
+        for is_later in [true, false] {
+            for (number, initiator) in self.initiators.iter_mut().filter(|(number, _)| later(number) == is_later) {
+                if let Some(bytes) = initiator.poll_transmit(now, &mut self.shared) {
+                    self.turn = *number;
+                    return Some((initiator.peer, bytes));
+                }
+            }
+        }
+        None
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.shared.events.pop_front()
+    }
+
+    /// When the next timer ends.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let initiators = self.initiators.values().filter_map(|initiator| initiator.poll_timeout(&self.shared));
+        initiators.chain(self.targets.values().filter_map(|target| target.poll_timeout(&self.shared))).min()
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> Counters {
+        self.shared.counters
+    }
+
+    /// Contexts of ours, and those of peers.
+    pub fn contexts(&self) -> [usize; 2] {
+        [self.initiators.len(), self.targets.len()]
+    }
+}
+
+/// A NACK with the numbers of the context at its sender and its receiver.
+fn nack(psn: u32, [source, target]: [u16; 2], code: NackCode) -> Vec<u8> {
+    let about = Refused::Packet { psn, source, target };
+    let nack = Nack { marked: false, retransmitted: false, code, vendor: 0, about, payload: 0, extended: None };
+    written(&Datagram { pds: Pds::Nack(nack), ses: Ses::None, payload: &[] })
+}
+
+/// The bytes of a datagram whose numbers fit.
+fn written(datagram: &Datagram<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    uet::encode(datagram, &mut bytes).expect("every number fits");
+    bytes
+}
