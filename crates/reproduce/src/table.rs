@@ -233,7 +233,7 @@ pub(super) struct RowSpec {
     pub(super) note: String,
     pub(super) full: bool,
     /// True if the reference number belongs to another setting: this row's own number was not published.
-    pub(super) study: bool,
+    pub(super) sibling: bool,
 }
 
 impl RowSpec {
@@ -250,7 +250,7 @@ impl RowSpec {
             tolerance: 0.0,
             note: String::new(),
             full: false,
-            study: false,
+            sibling: false,
         }
     }
 
@@ -274,9 +274,10 @@ impl RowSpec {
         RowSpec { published: Some(value), source, ..self }
     }
 
-    /// Shows the value of another algorithm or setting next to ours: this row's own number was not published.
+    /// Shows the value of another algorithm or setting next to ours, without a verdict: this row's own number was
+    /// not published. Such rows are counted as comparisons.
     pub(super) fn sibling(self, value: f64, source: Source) -> RowSpec {
-        RowSpec { study: true, ..self.published(value, source) }
+        RowSpec { sibling: true, ..self.published(value, source) }
     }
 
     /// A note for the reader.
