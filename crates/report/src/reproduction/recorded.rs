@@ -12,16 +12,16 @@ pub struct Recorded {
 #[derive(Deserialize)]
 struct Document {
     format: u32,
-    rows: Vec<Cells>,
+    rows: Vec<RecordedRow>,
 }
 
 #[derive(Deserialize)]
-struct Cells {
-    cells: Vec<Facts>,
+struct RecordedRow {
+    cells: Vec<RecordedCell>,
 }
 
 #[derive(Deserialize)]
-struct Facts {
+struct RecordedCell {
     command: String,
     key: String,
     seeds: Vec<Option<f64>>,
@@ -38,8 +38,8 @@ impl Recorded {
         if document.format != 1 {
             return Err(format!("format {} is not known; this program reads format 1", document.format));
         }
-        for facts in document.rows.into_iter().flat_map(|row| row.cells) {
-            self.cells.entry((facts.command, facts.key)).or_insert(facts.seeds);
+        for cell in document.rows.into_iter().flat_map(|row| row.cells) {
+            self.cells.entry((cell.command, cell.key)).or_insert(cell.seeds);
         }
         Ok(())
     }
