@@ -9,10 +9,10 @@ const LAYERS: [&[&str]; 9] = [
     &["fabric", "erasure"],
     &["collective", "switch", "report"],
     &["sim", "udp", "namespaces", "import"],
-    &["group", "scenario"],
+    &["group", "scenario", "mover"],
     &["lab", "aggregator", "files"],
     &["testbed", "reproduce"],
-    &["cli"],
+    &["cli", "c", "nccl"],
     &["python"],
 ];
 
@@ -115,6 +115,8 @@ fn the_lower_crates_need_nothing_from_outside() {
     assert!(aggregator.contains("switch") && !aggregator.contains("sim"), "{aggregator:?}");
     let own = ["group", "proto", "udp"].map(String::from).into();
     assert_eq!(dependencies(&manifests["files"]).0, own, "of ours, files depends on these alone");
+    let wire = ["proto", "udp"].map(String::from).into();
+    assert_eq!(dependencies(&manifests["mover"]).0, wire, "of ours, mover depends on these alone");
     let (reproduce, _) = dependencies(&manifests["reproduce"]);
     assert!(reproduce.contains("lab") && !reproduce.contains("udp"), "{reproduce:?}");
     let (cli, _) = dependencies(&manifests["cli"]);
@@ -136,11 +138,13 @@ fn files_with(wanted: &str, folder: &std::path::Path, found: &mut Vec<String>) {
     }
 }
 
-/// Crates that may have `unsafe`, and the files that have it: instructions of vectors, memory of callers that is lent,
-/// memory that processes of a host share, and prefetches.
-const WITH_UNSAFE: [(&str, &[&str]); 4] = [
+/// Crates that may have `unsafe`, and the files that have it: functions for C, instructions of vectors, memory of callers
+/// that is lent, memory that processes of a host share, and prefetches.
+const WITH_UNSAFE: [(&str, &[&str]); 6] = [
+    ("c", &["calls.rs", "raw.rs"]),
     ("erasure", &["kernel.rs", "x86.rs"]),
     ("group", &["mapping.rs", "memory.rs"]),
+    ("nccl", &["calls.rs"]),
     ("python", &["wire.rs"]),
     ("sim", &["prefetch.rs"]),
 ];

@@ -26,6 +26,7 @@ mod liveness;
 mod mrc;
 mod partial;
 mod probe;
+mod rest;
 mod shard;
 mod slots;
 mod turn;

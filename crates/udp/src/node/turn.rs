@@ -169,7 +169,7 @@ impl Node {
     }
 
     /// Receives, lets connections work, sends; true if anything moved.
-    fn work(&mut self) -> bool {
+    pub(super) fn work(&mut self) -> bool {
         let mut now = self.clock.now();
         if let Some(back) = self.clock.set_back(now) {
             self.go_back(back);

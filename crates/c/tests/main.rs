@@ -1,0 +1,8 @@
+//! All integration tests of this crate in one program.
+//! `cargo test -p strandway-c --test all NAME::` runs those of the file `NAME.rs`.
+#![allow(unsafe_code, reason = "the tests call the functions as C does")]
+
+mod calls;
+mod example;
+mod header;
+mod hostile;
