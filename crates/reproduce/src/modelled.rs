@@ -18,7 +18,7 @@ pub(super) struct Modelled {
 enum Wanted {
     /// A number of the scheme, with its name in the answer's JSON.
     Facts(&'static str, fn(&SchemeFacts) -> f64),
-    /// The probability that of so many times the largest (1) or the second largest (2) is at least this slowdown.
+    /// The probability that of this number of times the largest (1) or the second largest (2) is at least this slowdown.
     Reach(f64, u32, u32),
     /// The distance in kilometres beyond which the second scheme is faster on average than the first one.
     Crossover,

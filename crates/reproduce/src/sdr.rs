@@ -28,7 +28,7 @@ const LOSSES: [&str; 5] = ["1e-6", "1e-5", "1e-4", "1e-3", "1e-2"];
 /// Samples of an all-reduce, enough for its 99.9th percentile.
 const SAMPLES: u32 = 200_000;
 
-/// The figure's samples per cell: the paper's 99.9th percentile is that of so many.
+/// The figure's samples per cell: the paper's 99.9th percentile is that of this number.
 const PER_CELL: u32 = 1000;
 /// A published maximum is consistent with the model if the model reaches it with at least this probability.
 const CONSISTENT: f64 = 0.05;

@@ -233,7 +233,7 @@ mod tests {
         with_cores(bytes, loss, burst, 10, Span::from_ns(82))
     }
 
-    /// With so many cores that encode, and packets that take this time.
+    /// With this number of cores that encode, and packets that take this time.
     fn with_cores(bytes: u64, loss: f64, burst: f64, encode_cores: u32, packet: Span) -> String {
         let mut chooser = Chooser::new(SdrAutoConfig { encode_cores, ..SdrAutoConfig::default() }, 4096);
         let lost = 1_000_000.0 * loss;
