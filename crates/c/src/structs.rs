@@ -24,7 +24,7 @@ pub type LogFunction = Option<unsafe extern "C" fn(*mut c_void, u32, *const c_ch
 pub struct Config {
     /// Bytes of the structure.
     pub size: u32,
-    /// Who moves packets.
+    /// The mover of packets: the caller, or a thread.
     pub progress: u32,
     /// The local address of each plane.
     pub planes: *const *const c_char,

@@ -479,6 +479,14 @@ fn a_page_holds_the_tables_of_reproduce_and_tells_which_rows_have_turned() {
         status == 3 && err.contains("1 of 4 rows are not as page.md has them") && err.contains("test/missed"),
         "{err}"
     );
+    let (status, json, _) = folder.strandway(&["reproduce", "test", "--json", "-"]);
+    std::fs::write(folder.0.join("done.json"), &json).expect("a file");
+    let (status_again, again, _) = folder.strandway(&["reproduce", "test", "--from", "done.json", "--json", "-"]);
+    assert_eq!((status, &json), (status_again, &again), "judged again without a run");
+    let (status, _, err) = folder.strandway(&["reproduce", "test", "--from", "page.md"]);
+    assert!(status == 2 && err.contains("page.md: not a file of `strandway reproduce --json`"), "{err}");
+    let (status, _, err) = folder.strandway(&["reproduce", "test", "--from", "done.json", "--json", "done.json"]);
+    assert!(status == 2 && err.contains("would replace a file that this command reads"), "{err}");
     let (status, out, _) = folder.strandway(&["reproduce", "test", "--only", "met", "--markdown", "-"]);
     assert!(status == 2 && out.is_empty(), "a page has whole sets");
 }

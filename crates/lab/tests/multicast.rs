@@ -45,6 +45,21 @@ fn crossings(algorithm: &str, ranks: u64, leaf: u64, pod: u64) -> u64 {
     }
 }
 
+/// A rank that lacks a share answers its neighbour's request when it has the share, and not only when asked again.
+#[test]
+fn requests_of_the_ring_are_remembered() {
+    let lossy = format!(
+        "{LEAVES}algorithm = \"multicast\"\nsize = \"16 MiB\"\n[[faults]]\ntier = \"host->leaf\"\ncount = 64\nkind = \"loss\"\n\
+         probability = 0.01\n"
+    );
+    let time = |recovery: &str| {
+        let report = outcome(&lossy, &[&format!("workload.recovery={recovery}")]).report;
+        report.collectives[0].time_us.expect("it ends")
+    };
+    let (fast, ring) = (time("fast"), time("ring"));
+    assert!(ring < 8.0 * fast, "{ring} us around the ring, {fast} us by the root");
+}
+
 #[test]
 fn every_algorithm_crosses_exactly_as_many_cables_as_the_formulas_say() {
     for (text, leaf, pod) in [(LEAVES, 4, 64), (PODS, 4, 16)] {

@@ -69,7 +69,7 @@ pub struct Options {
     pub peer_timeout: Duration,
     /// A plane is left if it is silent for this time while others are not. Default 40 ms.
     pub plane_timeout: Duration,
-    /// Who moves packets. Default: a thread.
+    /// The mover of packets. Default: a thread.
     pub progress: Progress,
     /// Takes the log's lines. Default: they are dropped.
     pub log: Option<LogSink>,

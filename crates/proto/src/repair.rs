@@ -17,7 +17,7 @@ mod receiver;
 mod sender;
 mod timers;
 
-pub use choice::{Choices, PLANS};
+pub use choice::{Choices, ENCODE_RATE, PLANS, encode_cores};
 pub use code::{Code, CodeError, CodeKind, PIECES_MAX, Pieces};
 pub use layout::{Group, Layout};
 pub use receiver::{EndedGroup, RepairReceiver};
@@ -25,7 +25,7 @@ pub use sender::RepairSender;
 
 use crate::environment::Environment;
 use crate::parameters;
-use crate::units::Span;
+use crate::units::{Rate, Span};
 
 parameters! {
     /// SDR-RDMA's selective repeat by timeouts: a chunk that is not acknowledged in time is sent again.
@@ -95,6 +95,10 @@ parameters! {
         alpha: f64 = 2.0, 0.0..=100.0, "SDR-RDMA, section 5: RTO = 3 RTT";
         /// The peer may answer this late: it lengthens timeouts.
         late: Span = Span::ZERO, 0.0..=1.0e12, "simulated hosts answer at once: 0; more is ours, for hosts that sleep";
+        /// Data that one core encodes per second with up to eight pieces of parity; more pieces take longer in proportion.
+        encode_rate: Rate = ENCODE_RATE, 1.0e6..=1.0e15, "ours, measured: (32,8) from memory, GFNI (docs/measurements/erasure-codes.md)";
+        /// Cores that may encode. A code that these cannot encode at the link's rate is not chosen.
+        encode_cores: u32 = 10, 1.0..=4096.0, "ours: enough for every code here at 400 Gb/s; SDR-RDMA, figure 11: 8 cores for (32,8)";
     }
 }
 
@@ -202,10 +206,10 @@ impl Scheme {
         }
     }
 
-    /// The chooser, if there is a choice.
-    fn chooser(&self) -> Option<choice::Chooser> {
-        let Plans::Auto(SdrAutoConfig { tail, group, reorder, beta, alpha, .. }) = self.plans else { return None };
-        Some(choice::Chooser::new(tail, alpha, beta, reorder, group))
+    /// The chooser, if there is a choice. Packets have up to `mtu` bytes of payload.
+    fn chooser(&self, mtu: u32) -> Option<choice::Chooser> {
+        let Plans::Auto(config) = self.plans else { return None };
+        Some(choice::Chooser::new(config, mtu))
     }
 
     /// Packets of the largest chunk of all plans.

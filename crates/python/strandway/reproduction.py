@@ -31,24 +31,28 @@ class Reproduction:
 
     @cached_property
     def rows(self) -> Table:
-        """One row per number: id, both numbers, their ratio, the bound, and the verdict ("met", "missed", "undecided", "unknown")."""
+        """One row per number: id, both numbers, their ratio, the bound, and the verdict ("met", "missed", "undecided", "unknown").
+
+        `least` and `most` are the extremes of the seeds, `low` and `high` the mean's confidence interval of 95 %.
+        """
 
         def line(row: dict[str, Any]) -> dict[str, Any]:
             seeds = [seed for seed in row["seeds"] if seed is not None]
-            plain = {key: value for key, value in row.items() if key not in ("seeds", "cells")}
-            return {**plain, "least": min(seeds, default=None), "most": max(seeds, default=None)}
+            plain = {key: value for key, value in row.items() if key not in ("seeds", "cells", "interval")}
+            low, high = row["interval"] or (None, None)
+            return {**plain, "least": min(seeds, default=None), "most": max(seeds, default=None), "low": low, "high": high}
 
         return Table.of_rows([line(row) for row in self.report["rows"]])
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of rows by verdict; rows without one are "study" and "unjudged"."""
+        """The number of rows by verdict; rows without one are "comparison", "study" and "unjudged"."""
         rows = self.report["rows"]
         return dict(Counter(row["kind"] if row["verdict"] == "unknown" else row["verdict"] for row in rows))
 
     @property
     def missed(self) -> list[str]:
-        """The ids of the rows that no seed meets."""
+        """The ids of the rows whose number, with its confidence interval, is outside the bound."""
         return [row["id"] for row in self.report["rows"] if row["verdict"] == "missed"]
 
     def html(self) -> str:

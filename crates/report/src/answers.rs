@@ -73,6 +73,8 @@ pub struct SchemeFacts {
     pub fallback: Option<f64>,
     /// Parity and retransmissions on the wire, divided by the data.
     pub overhead: f64,
+    /// The cores that encode at the link's rate; absent for schemes without a code.
+    pub encode_cores: Option<f64>,
 }
 
 /// The best scheme and its lead.

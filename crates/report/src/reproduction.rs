@@ -1,6 +1,16 @@
 //! Published results next to ours: rows with their verdicts, and the charts of the page. `strandway-reproduce` makes
 //! them.
 
+mod bias;
+mod interval;
+mod recorded;
+mod verdict;
+
+pub use bias::Bias;
+pub use interval::interval;
+pub use recorded::Recorded;
+pub use verdict::Verdict;
+
 use crate::report::{Report, to_json};
 use serde::Serialize;
 use strandway_proto::units::Span;
@@ -47,14 +57,17 @@ pub enum Kind {
     Relation,
     /// A bound of our own, with a verdict.
     Ours,
-    /// A comparison of our own numbers; there is no published number.
+    /// The number of another algorithm or setting beside ours: this row's own number is not published. No verdict.
+    Comparison,
+    /// A number of ours, or a comparison of our own numbers; there is no other number.
     Study,
     /// There is a published number, but the row's note says why it cannot judge ours.
     Unjudged,
 }
 
 impl Kind {
-    /// The kind of a row with this source and bound. `other` says that there is a reference number.
+    /// The kind of a row with this source and bound. `other` says that there is a reference number; that it belongs to
+    /// another setting (`Comparison`) does not follow from these.
     pub fn of(source: Source, bound: Bound, other: bool) -> Kind {
         match (bound, source) {
             (Bound::None, Source::Ours) => Kind::Study,
@@ -62,59 +75,6 @@ impl Kind {
             (Bound::None, _) => Kind::Study,
             (_, Source::Ours) => Kind::Ours,
             _ => Kind::Relation,
-        }
-    }
-}
-
-/// The verdict on a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// Within the bound with every seed.
-    Met,
-    /// Outside the bound with every seed, or without a result.
-    Missed,
-    /// Within the bound with some seeds, outside with others.
-    Undecided,
-    /// No verdict.
-    Unknown,
-}
-
-impl Verdict {
-    /// The verdict on a number and on the numbers of single seeds; undecided if these differ.
-    pub fn of_seeds(
-        bound: Bound,
-        published: Option<f64>,
-        ours: Option<f64>,
-        seeds: &[Option<f64>],
-        tolerance: f64,
-    ) -> Verdict {
-        let all = Verdict::of(bound, published, ours, tolerance);
-        let turns = |seed: &Option<f64>| Verdict::of(bound, published, *seed, tolerance) != all;
-        if seeds.iter().any(turns) { Verdict::Undecided } else { all }
-    }
-
-    /// The verdict on `ours`. The tolerance is a share of the published value.
-    pub fn of(bound: Bound, published: Option<f64>, ours: Option<f64>, tolerance: f64) -> Verdict {
-        let Some(published) = published.filter(|_| bound != Bound::None) else { return Verdict::Unknown };
-        let Some(ours) = ours else { return Verdict::Missed };
-        let room = tolerance * published.abs();
-        let met = match bound {
-            Bound::Near => (ours - published).abs() <= room,
-            Bound::AtLeast => ours >= published - room,
-            Bound::AtMost => ours <= published + room,
-            Bound::None => false,
-        };
-        if met { Verdict::Met } else { Verdict::Missed }
-    }
-
-    /// The verdict in a word.
-    pub fn word(self) -> &'static str {
-        match self {
-            Verdict::Met => "met",
-            Verdict::Missed => "missed",
-            Verdict::Undecided => "undecided",
-            Verdict::Unknown => "unknown",
         }
     }
 }
@@ -148,6 +108,8 @@ pub struct Row {
     pub verdict: Verdict,
     /// The row's number for each seed alone, from seed 1 on; empty if its cells have one seed.
     pub seeds: Vec<Option<f64>>,
+    /// The confidence interval of 95 % of our number; absent with one seed.
+    pub interval: Option<[f64; 2]>,
     /// The command line for this row alone.
     pub command: String,
     /// A note for the reader.
@@ -228,6 +190,8 @@ pub struct Reproduction {
     pub version: String,
     /// All rows, in the sets' order.
     pub rows: Vec<Row>,
+    /// How our times differ from the reference's by family of rows.
+    pub bias: Vec<Bias>,
     /// The page's charts; empty unless requested.
     #[serde(skip)]
     pub charts: Vec<Chart>,
@@ -251,16 +215,18 @@ impl Reproduction {
 /// The number of rows by kind and verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Relations that all seeds meet.
+    /// Relations that are met.
     pub met: usize,
-    /// Relations that no seed meets.
+    /// Relations that are missed.
     pub missed: usize,
-    /// Relations that only some seeds meet.
+    /// Relations that the seeds do not decide.
     pub undecided: usize,
     /// Bounds of our own.
     pub ours: usize,
-    /// Those of `ours` that not every seed meets.
+    /// Those of `ours` that are missed or undecided.
     pub ours_not_met: usize,
+    /// Rows beside the number of another algorithm or setting.
+    pub comparisons: usize,
     /// Comparisons of our own numbers.
     pub studies: usize,
     /// Published numbers that cannot judge ours.
@@ -280,6 +246,7 @@ impl Counts {
                     counts.ours += 1;
                     counts.ours_not_met += usize::from(verdict != Verdict::Met);
                 }
+                (Kind::Comparison, _) => counts.comparisons += 1,
                 (Kind::Study, _) => counts.studies += 1,
                 (Kind::Unjudged, _) => counts.unjudged += 1,
             }
@@ -292,8 +259,8 @@ impl Counts {
         self.met + self.missed + self.undecided
     }
 
-    /// The counts in words, such as `3 met, 1 missed, 0 undecided; 2 bounds of our own, all met; 4 studies; 0
-    /// unjudged`.
+    /// The counts in words, such as `3 met, 1 missed, 0 undecided; 2 bounds of our own, all met; 5 comparisons; 4
+    /// studies; 0 unjudged`.
     pub fn sentence(&self) -> String {
         let ours = match (self.ours, self.ours_not_met) {
             (0, _) => "no bound of our own".to_string(),
@@ -301,28 +268,15 @@ impl Counts {
             (all, 0) => format!("{all} bounds of our own, all met"),
             (all, not) => format!("{all} bounds of our own, {} met", all - not),
         };
-        let Counts { met, missed, undecided, studies, unjudged, .. } = self;
-        format!("{met} met, {missed} missed, {undecided} undecided; {ours}; {studies} studies; {unjudged} unjudged")
+        let Counts { met, missed, undecided, comparisons, studies, unjudged, .. } = self;
+        let others = format!("{comparisons} comparisons; {studies} studies; {unjudged} unjudged");
+        format!("{met} met, {missed} missed, {undecided} undecided; {ours}; {others}")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_row_that_turns_between_seeds_is_undecided() {
-        let of = |ours: f64, seeds: &[f64]| {
-            let seeds: Vec<Option<f64>> = seeds.iter().map(|seed| Some(*seed)).collect();
-            Verdict::of_seeds(Bound::AtLeast, Some(6.0), Some(ours), &seeds, 0.0)
-        };
-        assert_eq!(of(6.5, &[6.1, 6.9]), Verdict::Met);
-        assert_eq!(of(6.5, &[5.9, 7.1]), Verdict::Undecided);
-        assert_eq!(of(5.5, &[4.9, 6.1]), Verdict::Undecided);
-        assert_eq!(of(5.5, &[5.4, 5.6]), Verdict::Missed);
-        assert_eq!(of(6.5, &[]), Verdict::Met);
-        assert_eq!(Verdict::of_seeds(Bound::None, None, Some(1.0), &[Some(2.0)], 0.0), Verdict::Unknown);
-    }
 
     #[test]
     fn kinds_follow_from_whose_the_number_and_the_bound_are() {
@@ -335,27 +289,6 @@ mod tests {
             (Source::Published, Bound::None, true, Kind::Unjudged),
         ] {
             assert_eq!(Kind::of(source, bound, other), kind, "{source:?} {bound:?} {other}");
-        }
-    }
-
-    #[test]
-    fn verdicts_are_arithmetic() {
-        for (bound, published, ours, tolerance, verdict) in [
-            (Bound::Near, Some(100.0), Some(105.0), 0.05, Verdict::Met),
-            (Bound::Near, Some(100.0), Some(95.0), 0.05, Verdict::Met),
-            (Bound::Near, Some(100.0), Some(105.1), 0.05, Verdict::Missed),
-            (Bound::Near, Some(0.0), Some(0.0), 0.05, Verdict::Met),
-            (Bound::Near, Some(0.0), Some(1.0), 0.05, Verdict::Missed),
-            (Bound::AtLeast, Some(6.0), Some(9.0), 0.0, Verdict::Met),
-            (Bound::AtLeast, Some(6.0), Some(5.9), 0.0, Verdict::Missed),
-            (Bound::AtLeast, Some(6.0), Some(5.9), 0.05, Verdict::Met),
-            (Bound::AtMost, Some(1.3), Some(1.0), 0.0, Verdict::Met),
-            (Bound::AtMost, Some(1.3), Some(1.31), 0.0, Verdict::Missed),
-            (Bound::Near, Some(1.0), None, 0.05, Verdict::Missed),
-            (Bound::Near, None, Some(1.0), 0.05, Verdict::Unknown),
-            (Bound::None, Some(1.0), Some(9.0), 0.05, Verdict::Unknown),
-        ] {
-            assert_eq!(Verdict::of(bound, published, ours, tolerance), verdict, "{bound:?} {published:?} {ours:?}");
         }
     }
 }

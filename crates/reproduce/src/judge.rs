@@ -4,7 +4,7 @@ use super::Set;
 use super::modelled::Modelled;
 use super::table::{Cell, Leaf, RowSpec};
 use std::collections::BTreeMap;
-use strandway_report::reproduction::{Bound, CellFacts, Kind, Row, Verdict};
+use strandway_report::reproduction::{Bound, CellFacts, Kind, Row, Verdict, interval};
 
 /// Calculates a row's number from its cells and models, and compares it with the reference number.
 pub(super) fn verdict(
@@ -50,8 +50,9 @@ pub(super) fn verdict(
         ratio: row.published.filter(|p| *p != 0.0).and_then(|p| Some(ours? / p)),
         bound: row.bound,
         tolerance: (row.bound != Bound::None).then_some(row.tolerance),
-        kind: if row.study { Kind::Study } else { Kind::of(row.source, row.bound, row.published.is_some()) },
+        kind: if row.sibling { Kind::Comparison } else { Kind::of(row.source, row.bound, row.published.is_some()) },
         verdict: Verdict::of_seeds(row.bound, row.published, ours, &seeds_of_row, row.tolerance),
+        interval: ours.and_then(|ours| interval(ours, &seeds_of_row)),
         seeds: seeds_of_row,
         command: command(set, row),
         note: notes.join(". "),

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use strandway_import::{Problems, suggest};
 use strandway_lab::Experiment;
-use strandway_report::reproduction::{Chart, ChartRun, Reproduction};
+use strandway_report::reproduction::{Bias, Chart, ChartRun, Recorded, Reproduction};
 use strandway_scenario::glob;
 use strandway_sim::Control;
 use table::{Cell, Table};
@@ -130,17 +130,24 @@ impl Work {
         for (cell, mut keys) in wanted {
             keys.sort_unstable();
             keys.dedup();
-            cells.push(Prepared { cell: cell.clone(), keys, hops: 0 });
+            cells.push(Prepared { cell: cell.clone(), keys, hops: 0, known: BTreeMap::new() });
         }
         Work { sets, cells }
     }
 
-    /// Checks every scenario and estimates the time of its runs, so that the longest runs start first.
+    /// Takes numbers from earlier runs of the same scenarios: these do not run again, unless a chart shows them. The
+    /// rows are judged as they are now. It is for the caller to know that the runs would give the same numbers today.
+    /// Numbers of a former call are forgotten.
+    pub fn recall(&mut self, recorded: &Recorded) {
+        self.cells.iter_mut().for_each(|prepared| prepared.recall(recorded));
+    }
+
+    /// Checks every scenario that has to run and estimates the time of its runs, so that the longest runs start first.
     ///
     /// # Errors
     /// If a scenario has problems.
     pub fn prepare(&mut self) -> Result<(), Problems> {
-        for prepared in &mut self.cells {
+        for prepared in self.cells.iter_mut().filter(|prepared| !prepared.recalled()) {
             prepared.hops = strandway_lab::check(&prepared.cell.scenario(1)?)?.expected_hops();
         }
         Ok(())
@@ -153,12 +160,12 @@ impl Work {
 
     /// The number of runs.
     pub fn runs(&self) -> usize {
-        self.cells.iter().map(|p| p.cell.all_seeds().count()).sum()
+        self.cells.iter().filter(|p| !p.recalled()).map(|p| p.cell.all_seeds().count()).sum()
     }
 
     /// Approximate number of packet hops of all runs; call `prepare` first.
     pub fn hops(&self) -> u64 {
-        self.cells.iter().map(|p| p.hops * p.cell.all_seeds().count() as u64).sum()
+        self.cells.iter().filter(|p| !p.recalled()).map(|p| p.hops * p.cell.all_seeds().count() as u64).sum()
     }
 
     /// The id and the command line of every row.
@@ -199,8 +206,14 @@ impl Work {
     ) -> Result<Reproduction, Problems> {
         let drawn = if charts { self.charts() } else { Vec::new() };
         let mut queue: Vec<(usize, u64)> = Vec::new();
+        let shown = |cell: &Cell| drawn.iter().any(|chart| chart.cells.iter().any(|(_, shown)| shown == cell));
         for (i, prepared) in self.cells.iter().enumerate() {
-            queue.extend(prepared.cell.all_seeds().map(|seed| (i, seed)));
+            match prepared.recalled() {
+                false => queue.extend(prepared.cell.all_seeds().map(|seed| (i, seed))),
+                // Charts show the first seed.
+                true if shown(&prepared.cell) => queue.push((i, 1)),
+                true => {}
+            }
         }
         // Start the longest runs first, so that none of them runs alone at the end.
         queue.sort_by_key(|&(i, seed)| (std::cmp::Reverse(self.cells[i].hops), i, seed));
@@ -216,7 +229,7 @@ impl Work {
                             return;
                         }
                         let prepared = &self.cells[i];
-                        let keep = seed == 1 && drawn.iter().any(|c| c.cells.iter().any(|(_, c)| *c == prepared.cell));
+                        let keep = seed == 1 && shown(&prepared.cell);
                         let ran = prepared.run(seed, keep, &watch);
                         results.lock().unwrap_or_else(PoisonError::into_inner).insert((i, seed), ran);
                     }
@@ -250,6 +263,9 @@ impl Work {
         let place = |cell: &Cell| self.cells.binary_search_by(|p| p.cell.cmp(cell)).ok();
         let seeds = |cell: &Cell, key: &'static str| -> Vec<Option<f64>> {
             let Some(i) = place(cell) else { return Vec::new() };
+            if let Some(known) = self.cells[i].known.get(key) {
+                return known.clone();
+            }
             cell.all_seeds().map(|seed| *ran.get(&(i, seed))?.values.get(key)?).collect()
         };
         let mut rows = Vec::new();
@@ -268,7 +284,8 @@ impl Work {
             let (title, section) = (spec.title.clone(), spec.section.clone());
             charts.push(Chart { kind: spec.kind, title, section, runs });
         }
-        Reproduction { format: 1, version: env!("CARGO_PKG_VERSION").to_string(), rows, charts, complete }
+        let bias = Bias::of(&rows);
+        Reproduction { format: 1, version: env!("CARGO_PKG_VERSION").to_string(), rows, bias, charts, complete }
     }
 }
 
@@ -313,14 +330,14 @@ mod tests {
     fn a_published_number_that_judges_nothing_has_its_reason() {
         let (mut judged, mut unjudged) = (0, 0);
         for (set, table) in &everything().sets {
-            for row in table.sections.iter().flat_map(|section| &section.rows).filter(|row| !row.study) {
+            for row in table.sections.iter().flat_map(|section| &section.rows).filter(|row| !row.sibling) {
                 match Kind::of(row.source, row.bound, row.published.is_some()) {
                     Kind::Relation => judged += 1,
                     Kind::Unjudged => {
                         unjudged += 1;
                         assert!(!row.note.is_empty(), "{}/{} says nothing", set.name, row.id);
                     }
-                    Kind::Ours | Kind::Study => {}
+                    Kind::Ours | Kind::Comparison | Kind::Study => {}
                 }
             }
         }
@@ -398,6 +415,30 @@ mod tests {
             let said = choose(&names, only, false).expect_err("wrong").to_string();
             assert!(said.contains(fragment), "{said}");
         }
+    }
+
+    #[test]
+    fn rows_are_judged_anew_from_the_numbers_of_earlier_runs() {
+        let mut work = choose(&["test".to_string()], None, false).expect("sound");
+        let done = work.run(2, false, || false, |_, _| ()).expect("runs").to_json();
+        let mut recorded = Recorded::default();
+        recorded.read(&done).expect("a document of this program");
+        assert_eq!(work.runs(), 2);
+        work.recall(&recorded);
+        assert_eq!(work.runs(), 0);
+        work.prepare().expect("nothing to run");
+        assert_eq!(work.run(1, false, || false, |_, _| panic!("runs")).expect("no run").to_json(), done);
+        // With other numbers, the verdicts are others; a cell of which a seed is missing runs again.
+        let mut other = Recorded::default();
+        let slowest = work.run(1, false, || false, |_, _| ()).expect("no run").rows[0].cells[0].seeds.clone();
+        let seed = |number: usize| slowest[number].expect("finished").to_string();
+        other.read(&done.replace(&seed(0), "1.0").replace(&seed(1), "1.0")).expect("a document");
+        work.recall(&other);
+        let turned = work.run(1, false, || false, |_, _| ()).expect("no run");
+        assert_eq!(turned.counts(), Counts { met: 2, missed: 1, studies: 1, ..Counts::default() });
+        assert_eq!((turned.rows[0].verdict, turned.rows[1].verdict), (Verdict::Missed, Verdict::Met));
+        work.recall(&Recorded::default());
+        assert_eq!(work.runs(), 2);
     }
 
     #[test]

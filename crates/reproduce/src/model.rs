@@ -10,7 +10,7 @@ mod ring;
 use question::Question;
 use std::fmt;
 use strandway_import::Problems;
-use strandway_proto::repair::{Code, CodeError};
+use strandway_proto::repair::{Code, CodeError, ENCODE_RATE};
 use strandway_report::answers::{Answers, Best, SchemeFacts, Vary};
 use strandway_scenario::propagation::Rule;
 
@@ -94,6 +94,10 @@ pub struct Inquiry {
     pub whole_groups: bool,
     /// Sites of a ring all-reduce; `None` for a single message.
     pub sites: Option<String>,
+    /// Data that one core encodes per second: `"85 Gbps"`.
+    pub encode_rate: String,
+    /// Cores that may encode: a code that needs more of them is not the best one. `None` for no limit.
+    pub cores: Option<u32>,
     /// The schemes to compare.
     pub schemes: Vec<Scheme>,
     /// The quantity to vary.
@@ -123,6 +127,8 @@ impl Default for Inquiry {
             beta: 1.0,
             whole_groups: true,
             sites: None,
+            encode_rate: format!("{} Gbps", ENCODE_RATE.0 / 1_000_000_000),
+            cores: None,
             schemes: schemes.into_iter().filter_map(|name| name.parse().ok()).collect(),
             vary: None,
             values: Vec::new(),
@@ -130,6 +136,13 @@ impl Default for Inquiry {
             seed: 1,
         }
     }
+}
+
+/// The probability that of `samples` completion times the largest (rank 1) or the second largest (rank 2) is at least
+/// `slowdown` times the time without losses, with the first scheme of an inquiry. A p99.9 of a thousand samples is one of
+/// the two.
+pub(super) fn reach(inquiry: &Inquiry, slowdown: f64, samples: u32, rank: u32) -> Option<f64> {
+    Some(Question::read(inquiry).ok()?.reach(*inquiry.schemes.first()?, slowdown, samples, rank))
 }
 
 /// Answers an inquiry.
@@ -183,6 +196,8 @@ impl Inquiry {
         add(self.alpha != usual.alpha, "alpha", &self.alpha.to_string());
         add(self.beta != usual.beta, "beta", &self.beta.to_string());
         add(self.whole_groups != usual.whole_groups, "faithful", &self.whole_groups.to_string());
+        add(self.encode_rate != usual.encode_rate, "encode-rate", &self.encode_rate);
+        add(self.cores.is_some(), "cores", &self.cores.unwrap_or_default().to_string());
         add(self.samples != usual.samples, "samples", &self.samples.to_string());
         add(self.seed != usual.seed, "seed", &self.seed.to_string());
         for scheme in self.schemes.iter().filter(|_| self.schemes != usual.schemes) {
@@ -223,12 +238,15 @@ fn usual_values(vary: Vary) -> &'static [&'static str] {
 const EQUAL: f64 = 1e-6;
 
 /// The best scheme by `time`, and its lead.
-fn best_of(schemes: &[SchemeFacts], time: impl Fn(&SchemeFacts) -> f64) -> Best {
+fn best_of(schemes: &[&SchemeFacts], time: impl Fn(&SchemeFacts) -> f64) -> Best {
+    if schemes.is_empty() {
+        return Best { scheme: "none".into(), ..Best::default() };
+    }
     let better = |a: &SchemeFacts, b: &SchemeFacts| time(b) < time(a) * (1.0 - EQUAL);
-    let first = (1..schemes.len()).fold(0, |best, i| if better(&schemes[best], &schemes[i]) { i } else { best });
-    let others = schemes.iter().enumerate().filter(|(i, _)| *i != first).map(|(_, s)| s);
+    let first = (1..schemes.len()).fold(0, |best, i| if better(schemes[best], schemes[i]) { i } else { best });
+    let others = schemes.iter().enumerate().filter(|(i, _)| *i != first).map(|(_, s)| *s);
     let next = others.reduce(|best, s| if better(best, s) { s } else { best });
-    let margin = next.map_or(0.0, |n| (time(n) / time(&schemes[first]) - 1.0).max(0.0));
+    let margin = next.map_or(0.0, |n| (time(n) / time(schemes[first]) - 1.0).max(0.0));
     Best { scheme: schemes[first].scheme.clone(), next: next.map(|n| n.scheme.clone()), margin }
 }
 

@@ -18,6 +18,8 @@ pub(super) struct Modelled {
 enum Wanted {
     /// A number of the scheme, with its name in the answer's JSON.
     Facts(&'static str, fn(&SchemeFacts) -> f64),
+    /// The probability that of this number of times the largest (1) or the second largest (2) is at least this slowdown.
+    Reach(f64, u32, u32),
     /// The distance in kilometres beyond which the second scheme is faster on average than the first one.
     Crossover,
 }
@@ -70,6 +72,17 @@ impl Modelled {
         Modelled::new(inquiry, Wanted::Facts("p999_slowdown", |s| s.p999_slowdown))
     }
 
+    /// The cores that encode at the link's rate, for one scheme with a code.
+    pub(super) fn encode_cores(inquiry: Inquiry) -> Modelled {
+        Modelled::new(inquiry, Wanted::Facts("encode_cores", |s| s.encode_cores.unwrap_or(f64::NAN)))
+    }
+
+    /// The probability that of `samples` times of one scheme the largest (rank 1) or the second largest (rank 2) is at
+    /// least `slowdown` times the time without losses.
+    pub(super) fn reach(inquiry: Inquiry, slowdown: f64, samples: u32, rank: u32) -> Modelled {
+        Modelled::new(inquiry, Wanted::Reach(slowdown, samples, rank))
+    }
+
     /// The distance in kilometres, by the paper's rule, beyond which the second of two schemes is faster than the first
     /// one.
     pub(super) fn crossover(inquiry: Inquiry) -> Modelled {
@@ -79,7 +92,7 @@ impl Modelled {
     /// The command line that prints the number.
     pub(super) fn command(&self) -> String {
         match self.wanted {
-            Wanted::Facts(..) => self.command.clone(),
+            Wanted::Facts(..) | Wanted::Reach(..) => self.command.clone(),
             Wanted::Crossover => format!("{} --vary distance", self.command),
         }
     }
@@ -88,6 +101,9 @@ impl Modelled {
     pub(super) fn key(&self) -> &'static str {
         match self.wanted {
             Wanted::Facts(key, _) => key,
+            // The command prints the mean and a percentile of the same distribution.
+            Wanted::Reach(_, _, 1) => "reach",
+            Wanted::Reach(..) => "reach_twice",
             Wanted::Crossover => "crossover_km",
         }
     }
@@ -96,6 +112,7 @@ impl Modelled {
     pub(super) fn calculate(&self) -> Option<f64> {
         match self.wanted {
             Wanted::Facts(_, of) => Some(of(ask(&self.inquiry).ok()?.rows.first()?.schemes.first()?)),
+            Wanted::Reach(slowdown, samples, rank) => crate::model::reach(&self.inquiry, slowdown, samples, rank),
             Wanted::Crossover => {
                 // Positive if the second scheme is faster.
                 let gain = |km: f64| -> Option<f64> {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use strandway_fabric::Measurements;
 use strandway_import::Problems;
 use strandway_lab::{Experiment, run as simulate};
-use strandway_report::reproduction::{ChartRun, WATCH_EVERY};
+use strandway_report::reproduction::{ChartRun, Recorded, WATCH_EVERY};
 use strandway_sim::Control;
 
 /// A cell, and the values that are needed from it.
@@ -18,6 +18,8 @@ pub(super) struct Prepared {
     pub(super) keys: Vec<&'static str>,
     /// Expected packet hops of one run; 0 until they are estimated.
     pub(super) hops: u64,
+    /// The values of all seeds from an earlier run; empty if the cell must run.
+    pub(super) known: BTreeMap<&'static str, Vec<Option<f64>>>,
 }
 
 /// The results of a run that rows need.
@@ -29,6 +31,22 @@ pub(super) struct Ran {
 }
 
 impl Prepared {
+    /// True if an earlier run has all values, so that no run is needed.
+    pub(super) fn recalled(&self) -> bool {
+        !self.known.is_empty()
+    }
+
+    /// Takes the values from earlier runs, if these have all of them.
+    pub(super) fn recall(&mut self, recorded: &Recorded) {
+        let command = self.cell.command();
+        let seeds = self.cell.all_seeds().count();
+        let of = |key: &&'static str| {
+            let values = recorded.of(&command, key).filter(|values| values.len() == seeds)?;
+            Some((*key, values.to_vec()))
+        };
+        self.known = self.keys.iter().map(of).collect::<Option<_>>().unwrap_or_default();
+    }
+
     pub(super) fn run<W>(
         &self,
         seed: u64,

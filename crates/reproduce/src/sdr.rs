@@ -28,8 +28,12 @@ const LOSSES: [&str; 5] = ["1e-6", "1e-5", "1e-4", "1e-3", "1e-2"];
 /// Samples of an all-reduce, enough for its 99.9th percentile.
 const SAMPLES: u32 = 200_000;
 
-const TAIL: &str = "12.2 is (26.3 + 4 x 75) / 26.7 ms at 64 MiB: four timeouts. At 1e-2 one time of 6,000 is as long, the largest of a thousand samples \
-                    in one experiment of seven; it becomes the 99.9th percentile at 2e-2 (row p999/2e-2)";
+/// The figure's samples per cell: the paper's 99.9th percentile is that of this number.
+const PER_CELL: u32 = 1000;
+/// A published maximum is consistent with the model if the model reaches it with at least this probability.
+const CONSISTENT: f64 = 0.05;
+const TAIL: &str = "12.2 is (26.3 + 4 x 75) / 26.7 ms at 64 MiB, four timeouts: the p99.9 of a thousand samples is nearly their maximum, and the figure \
+                    shows the largest of all its cells; the p99.9 of many samples is 9.97 at most (row p999/exact)";
 const NACK: &str = "the model allows less than 3 at any loss, and 2.3 at the most on average: shorter timeouts save two of three round trips";
 const RARE: &str = "at 1e-6 rarely more than two timeouts of 75 ms meet in all steps, beside 154 ms without (4 sites); four sites gain 3 from 1e-5 on, \
                     eight from 1e-4";
@@ -41,6 +45,7 @@ fn table() -> Table {
     losses(&mut table);
     heat_map(&mut table);
     extremes(&mut table);
+    encoding(&mut table);
     rates(&mut table);
     rings(&mut table);
     simulated(&mut table);
@@ -168,19 +173,50 @@ fn heat_map(table: &mut Table) {
 
 fn extremes(table: &mut Table) {
     table.section("Figure 10a: the largest slowdowns of timeouts up to a loss of 1e-2, at 400 Gb/s, 25 ms (model)");
-    let worst = |of_one: fn(Inquiry) -> Modelled| {
+    let exact = |of_one: fn(Inquiry) -> Modelled| {
         let sizes = SIZES.iter().chain(&["4 MiB", "16 MiB"]);
         let cells = sizes.flat_map(|size| LOSSES.iter().map(move |loss| (*size, *loss)));
         let cell = |(size, loss)| (format!("{size} at {loss}"), Value::model(of_one(of("sr_rto", size, loss))));
         Value::Best(cells.map(cell).collect())
     };
-    let mean = RowSpec::new("fig10a/mean", "mean: up to", "", worst(Modelled::mean_slowdown));
+    let mean = RowSpec::new("fig10a/mean", "mean: up to", "", exact(Modelled::mean_slowdown));
     table.row(mean.near(6.5, Source::Published, TOLERANCE));
-    let tail = RowSpec::new("fig10a/p999/1e-2", "p99.9: up to", "", worst(Modelled::p999_slowdown));
-    table.row(tail.near(12.2, Source::Published, TOLERANCE).note(TAIL));
+    // The map has 14 sizes and nine losses.
+    let sizes = (0..14).map(|power| (128u64 << power) * 1024);
+    let losses = ["1e-6", "3e-6", "1e-5", "3e-5", "1e-4", "3e-4", "1e-3", "3e-3", "1e-2"];
+    let cells = sizes.flat_map(|size| losses.map(|loss| (size, loss)));
+    let cell = |(size, loss): (u64, &str)| {
+        let size = format!("{} KiB", size / 1024);
+        let reach = |rank| Value::model(Modelled::reach(of("sr_rto", &size, loss), 12.2, PER_CELL, rank));
+        (format!("{size} at {loss}"), reach(1), reach(2))
+    };
+    let cells: Vec<(String, Value, Value)> = cells.map(cell).collect();
+    let largest = cells.iter().map(|(name, largest, _)| (name.clone(), largest.clone())).collect();
+    let second = cells.iter().map(|(name, _, second)| (name.clone(), second.clone())).collect();
+    let what =
+        "p99.9 as the largest of 1,000 samples: the probability that one of 14 x 9 cells reaches the published 12.2";
+    let tail = RowSpec::new("fig10a/p999/1e-2", what, "", Value::Any(largest));
+    table.row(tail.at_least(CONSISTENT, Source::Arithmetic, 0.0).note(TAIL));
+    let what = "the same, if the p99.9 of 1,000 samples is the second largest of them";
+    table.row(RowSpec::new("fig10a/p999/second", what, "", Value::Any(second)));
+    let what = "p99.9 of any number of samples: up to";
+    table.row(
+        RowSpec::new("fig10a/p999/exact", what, "", exact(Modelled::p999_slowdown)).sibling(12.2, Source::Published),
+    );
     let twice = tail_gain(|name| of(name, "64 MiB", "2e-2"));
     let twice = RowSpec::new("fig10a/p999/2e-2", "timeouts over MDS(32,8), p99.9 of 64 MiB at 2e-2", "", twice);
     table.row(twice.near(12.2, Source::Published, TOLERANCE));
+}
+
+/// Cores that encode parity at the link's rate, ours with the measured rate of one core.
+fn encoding(table: &mut Table) {
+    table.section("Figure 11: cores that encode for 400 Gb/s, pieces from memory (measured rate of one core)");
+    let note = "ISA-L on a core of 4 GHz there; ours is measured on one of 2.6 GHz with GFNI, docs/measurements/erasure-codes.md";
+    for (id, name, cores) in [("mds-32-8", CODE, 8.0), ("xor-32-8", "xor:32,8", 4.0)] {
+        let value = Value::model(Modelled::encode_cores(one(name)));
+        let row = RowSpec::new(format!("fig11/{id}"), format!("{}: cores", scheme(name)), "cores", value);
+        table.row(row.published(cores, Source::Published).note(note));
+    }
 }
 
 fn rates(table: &mut Table) {
@@ -246,9 +282,12 @@ const DETECTOR: &str = "the model's repairs take one round trip; a detector wait
 fn simulated(table: &mut Table) {
     table.section("8 MiB at 400 Gb/s, 25 ms, packet by packet, over the model (simulator)");
     let cell = |profile: &str, loss: &str| {
-        let cell = Cell::new(template!("sdr_rdma.toml")).set("profile.name", profile).set("fabric.loss", loss);
-        let chunked = matches!(profile, "sdr_sr" | "sdr_nack");
-        if chunked { cell.set(&format!("profile.{profile}.chunk"), 1) } else { cell }
+        let chunk = match profile {
+            "sdr_sr" | "sdr_nack" => format!(", {profile} = {{ chunk = 1 }}"),
+            _ => String::new(),
+        };
+        let profile = format!("{{ name = \"{profile}\"{chunk} }}");
+        Cell::new(template!("sdr_rdma.toml")).set("profile", profile).set("fabric.loss", loss)
     };
     let model = |name: &str, loss: &str| {
         let header = "64 B".into();
@@ -274,11 +313,11 @@ fn simulated(table: &mut Table) {
             table.row(row);
             let tail = Value::Of(cell, "fct_us.p999").over(Value::model(Modelled::p999(inquiry)));
             let what = format!("{profile} at {loss}: p99.9, of 2,000 messages each");
-            table.row(
-                RowSpec::new(format!("sim/{profile}/{loss}/p999"), what, "", tail)
-                    .published(1.0, Source::Arithmetic)
-                    .note("the two slowest of 2,000 messages make a p99.9: luck on either side"),
-            );
+            let row = RowSpec::new(format!("sim/{profile}/{loss}/p999"), what, "", tail);
+            table.row(match profile {
+                "sdr_nack" => row.published(1.0, Source::Arithmetic).note(DETECTOR),
+                _ => row.near(1.0, Source::Arithmetic, tolerance),
+            });
         }
     }
     let auto = |loss: &str| {

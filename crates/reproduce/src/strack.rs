@@ -10,14 +10,19 @@ use strandway_report::reproduction::Source;
 pub(super) const SET: Set = Set {
     name: "strack",
     about: "STrack and NSCC against RoCEv2: permutations, incasts, losses, oversubscription, collectives",
-    takes: "two minutes on two processors; with --full a quarter of an hour",
+    takes: "four minutes on two processors; with --full a quarter of an hour",
     table,
 };
 
 const REFERENCE: Source = Source::ReferenceSimulator;
 
+/// Seeds of cells that are cheap and whose slowest flow depends on luck.
+const SEEDS: u64 = 10;
+
 /// Notes on rows that are expected to miss, with the known cause.
 const TIMEOUTS: &str = "what is lost twice is left to the timeout of 265 us that follows from queues of 5 BDP";
+const PATIENT: &str = "beside NSCC's number without trimming, with timeouts of 100 us there; what is lost twice waits here for the timeout of 265 us that \
+                       follows from queues of 5 BDP; strack_fast does not wait";
 const SUPERSEDED: &str = "its project ran these again three days later, after a fix of its windows";
 
 const PERMUTATION: Template = template!("strack.toml");
@@ -89,8 +94,10 @@ fn ratios(table: &mut Table) {
     ];
     for (hosts, per_leaf, [pfc, pfc_mean, bitmap, oblivious, ratio], [flowlet, flowlet_mean]) in reference {
         table.section(format!("Permutation of 2 MB, {hosts} hosts, {per_leaf} per leaf, {per_leaf} spines"));
-        let cell = full_bisection(Cell::new(PERMUTATION), hosts, per_leaf);
-        let pfc_only = full_bisection(Cell::new(PFC_ONLY).set("profile.transport.header", 54), hosts, per_leaf);
+        let seeds = if hosts < 2048 { SEEDS } else { 5 };
+        let cell = full_bisection(Cell::new(PERMUTATION).seeds(seeds), hosts, per_leaf);
+        let pfc_only = Cell::new(PFC_ONLY).seeds(seeds).set("profile.transport.header", 54);
+        let pfc_only = full_bisection(pfc_only, hosts, per_leaf);
         let id = |name: &str| format!("ratio/{hosts}/{name}");
         let within = |row: RowSpec, value: Option<f64>, tolerance: f64| match value {
             Some(value) => row.near(value, REFERENCE, tolerance),
@@ -136,7 +143,7 @@ fn ratios(table: &mut Table) {
 fn headline(table: &mut Table) {
     table.section("Headline: up to 6 times faster than RoCEv2 on synthetic workloads");
     let mut all = Vec::new();
-    for (hosts, per_leaf, seeds) in [(128, 8, 5), (512, 16, 5), (2048, 32, 5), (8192, 64, 2)] {
+    for (hosts, per_leaf, seeds) in [(128, 8, SEEDS), (512, 16, SEEDS), (2048, 32, 5), (8192, 64, 2)] {
         let cell = full_bisection(Cell::new(PERMUTATION), hosts, per_leaf).seeds(seeds);
         for pairs in [1, 4, 16] {
             let roce = queue_pairs(&ROCE.on(&cell), pairs);
@@ -327,7 +334,7 @@ fn incasts(table: &mut Table) {
         (64, [1390.0, 2764.0, 21831.0]),
     ] {
         for (size, value) in ["1 MB", "2 MB", "16 MB"].into_iter().zip(reference) {
-            let cell = Cell::new(INCAST).set("workload.senders", senders).set("workload.size", size).seeds(3);
+            let cell = Cell::new(INCAST).set("workload.senders", senders).set("workload.size", size).seeds(8);
             let short = size.to_lowercase().replace(' ', "");
             let id = |t: &Transport| format!("incast/{senders}/{short}/{}", t.id);
             let what = |t: &Transport| format!("{senders} to 1, {size}, {}", t.name);
@@ -367,7 +374,7 @@ fn incasts(table: &mut Table) {
 fn lossy(table: &mut Table) {
     table.section("A slow uplink per leaf without trimming: 128 hosts, 16 spines, queues of 5 BDP");
     let untrimmed = |cell: Cell| cell.set("fabric.trimming", "false").set("fabric.queue", "5 BDP");
-    let degraded = || Cell::new(DEGRADED);
+    let degraded = || Cell::new(DEGRADED).seeds(SEEDS);
     for (transport, trim, no_trim) in [(&NSCC, 56.8, 202.0), (&OBLIVIOUS, 70.6, 216.0)] {
         let id = |name: &str| format!("lossy/{}/{name}", transport.id);
         let cell = transport.on(&degraded());
@@ -389,7 +396,8 @@ fn lossy(table: &mut Table) {
     for transport in [&STRACK, &FAST] {
         let cell = transport.on(&degraded());
         let row = slowest(format!("lossy/{}", transport.id), format!("{}, as shipped", transport.name), &cell);
-        table.row(row.sibling(202.0, REFERENCE));
+        // It is to recover at least as fast as the transport that the reference has.
+        table.row(row.at_most(202.0, REFERENCE).note(PATIENT));
         let all = cell.set("profile.selective_repeat.recover_all", "true");
         let what = format!("{}, everything missing sent again", transport.name);
         table.row(slowest(format!("lossy/{}-recover-all", transport.id), what, &all).sibling(202.0, REFERENCE));
@@ -489,6 +497,14 @@ fn collectives(table: &mut Table) {
         }
     }
     table.section("Headline: 27.4 % better on collectives");
+    for full in [false, true] {
+        let gains = all.iter().filter(|a| full || !a.0).map(|(_, name, first, _)| (name.clone(), first.clone()));
+        let suffix = if full { ".full" } else { "" };
+        let what = "mean over all collectives: STrack sooner than RoCEv2 with one queue pair by";
+        let row = RowSpec::new(format!("h2/mean-1qp{suffix}"), what, "%", Value::Mean(gains.collect()));
+        let note = "the paper gives one figure for its collective workloads; a mean over ours is its likeliest reading";
+        table.row(RowSpec { full, ..row.near(27.4, Source::Published, SLOWEST).note(note) });
+    }
     for (id, what, best) in
         [("h2/best", "with the best number of queue pairs", true), ("h2/best-1qp", "with one queue pair", false)]
     {
@@ -530,7 +546,7 @@ fn collective(kind: &str, ranks: u32, size: u32, placement: &str) -> (Cell, &'st
     let cell = full_bisection(Cell::new(PERMUTATION), hosts, per_leaf)
         .with(&[("run.time_limit", "1 s"), ("workload.placement", placement)])
         .set("workload.ranks", ranks)
-        .seeds(2);
+        .seeds(4);
     if kind == "all-to-all" {
         // Every rank sends its share to every other rank, four transfers at a time.
         let share = format!("{} B", size * 1_000_000 / ranks);

@@ -122,6 +122,10 @@ pub(super) enum Value {
     Best(Vec<(String, Value)>),
     /// The smallest of several values; the row's note names it.
     Least(Vec<(String, Value)>),
+    /// The mean of several values.
+    Mean(Vec<(String, Value)>),
+    /// The probability that at least one of several independent events happens; the row's note names the likeliest.
+    Any(Vec<(String, Value)>),
     /// How many of several values are at least this large; the row's note names the others.
     Reach(f64, Vec<(String, Value)>),
     /// The number of pairs whose order differs from the order of their published values. Pairs whose published values
@@ -164,7 +168,9 @@ impl Value {
                 a.visit(visit);
                 b.visit(visit);
             }
-            Value::Best(of) | Value::Least(of) | Value::Reach(_, of) => of.iter().for_each(|(_, v)| v.visit(visit)),
+            Value::Best(of) | Value::Least(of) | Value::Mean(of) | Value::Any(of) | Value::Reach(_, of) => {
+                of.iter().for_each(|(_, v)| v.visit(visit))
+            }
             Value::Disorder(of) => of.iter().for_each(|(_, _, v)| v.visit(visit)),
         }
     }
@@ -182,6 +188,16 @@ impl Value {
             Value::Gain(a, b) => (two(a, b).map(|(a, b)| 100.0 * (1.0 - a / b)), String::new()),
             Value::Best(values) => extreme(all(values), "best", |a, b| b > a),
             Value::Least(values) => extreme(all(values), "least", |a, b| b < a),
+            Value::Mean(values) => {
+                let all = all(values);
+                let mean = all.as_ref().map(|all| all.iter().map(|(_, value)| value).sum::<f64>() / all.len() as f64);
+                (mean, all.map_or(String::new(), |all| format!("mean of {}", all.len())))
+            }
+            Value::Any(values) => {
+                let all = all(values);
+                let none = all.as_ref().map(|all| all.iter().map(|(_, value)| 1.0 - value).product::<f64>());
+                (none.map(|none| 1.0 - none), extreme(all, "likeliest", |a, b| b > a).1)
+            }
             Value::Reach(least, values) => match all(values) {
                 Some(values) => {
                     let short: Vec<String> =
@@ -233,7 +249,7 @@ pub(super) struct RowSpec {
     pub(super) note: String,
     pub(super) full: bool,
     /// True if the reference number belongs to another setting: this row's own number was not published.
-    pub(super) study: bool,
+    pub(super) sibling: bool,
 }
 
 impl RowSpec {
@@ -250,7 +266,7 @@ impl RowSpec {
             tolerance: 0.0,
             note: String::new(),
             full: false,
-            study: false,
+            sibling: false,
         }
     }
 
@@ -274,9 +290,10 @@ impl RowSpec {
         RowSpec { published: Some(value), source, ..self }
     }
 
-    /// Shows the value of another algorithm or setting next to ours: this row's own number was not published.
+    /// Shows the value of another algorithm or setting next to ours, without a verdict: this row's own number was
+    /// not published. Such rows are counted as comparisons.
     pub(super) fn sibling(self, value: f64, source: Source) -> RowSpec {
-        RowSpec { study: true, ..self.published(value, source) }
+        RowSpec { sibling: true, ..self.published(value, source) }
     }
 
     /// A note for the reader.
@@ -395,6 +412,7 @@ mod tests {
 
     #[test]
     fn values_are_calculated_from_cells() {
+        let half = || ("a".to_string(), value(1).over(value(2)));
         for (made, number, remark) in [
             (value(7), Some(7.0), ""),
             (value(6).over(value(4)), Some(1.5), ""),
@@ -403,6 +421,9 @@ mod tests {
             (value(6).over(value(99)), None, ""),
             (Value::Best(named(&[3, 8, 5])), Some(8.0), "best of 3: cell 8"),
             (Value::Least(named(&[4, 3, 8])), Some(3.0), "least of 3: cell 3"),
+            (Value::Mean(named(&[4, 3, 8])), Some(5.0), "mean of 3"),
+            (Value::Any(vec![half(), ("b".into(), value(1).over(value(4)))]), Some(0.625), "likeliest of 2: a"),
+            (Value::Any(vec![half(), ("b".into(), value(99))]), None, ""),
             (Value::Best(named(&[3, 99])), None, ""),
             (Value::Reach(5.0, named(&[3, 8, 5])), Some(2.0), "2 of 3; not cell 3 (3.0)"),
         ] {

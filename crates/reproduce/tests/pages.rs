@@ -72,7 +72,7 @@ fn tables_stand_between_their_markers_and_words_around_them_stay() {
     let page = inserted(PAGE, &done).expect("markers");
     assert!(page.contains("Words.") && page.ends_with("More words.\n") && !page.contains("old"), "{page}");
     assert_eq!(ids(&page), ["test/met", "test/missed", "test/unknown", "test/ratio"]);
-    assert!(page.contains("| `test` | 2 | 1 | 0 | 0 | 0 | 1 | 0 |"), "{page}");
+    assert!(page.contains("| `test` | 2 | 1 | 0 | 0 | 0 | 0 | 1 | 0 |"), "{page}");
     assert_eq!(inserted(&page, &done).expect("markers"), page, "twice is once");
     assert_eq!(turned(&page, &done), [""; 0]);
     let error = inserted("# Page", &done).expect_err("no markers");

@@ -71,7 +71,7 @@ pub struct Moment {
     pub layers: u32,
     /// Time to send one iteration's gradient at line rate.
     pub communication: Span,
-    /// Time to compute one iteration.
+    /// Time to compute one iteration; zero for a collective alone, whose priority then follows from the time left.
     pub computation: Span,
 }
 
@@ -100,7 +100,11 @@ impl Priorities {
         let left = f64::from(iterations.saturating_sub(iteration).max(1)) * communicates;
         let so_far = f64::from(iteration + 1) * communicates;
         let length = |time: f64| self.reference.0 as f64 / time;
-        let between = communicates / computation.0.max(1) as f64;
+        // A collective that nothing is computed beside has no share of communication: what is left decides.
+        let between = match computation {
+            Span::ZERO => 1.0,
+            computation => communicates / computation.0 as f64,
+        };
         let within = f64::from(layers) / f64::from(layer + 1);
         let raw = match self.policy {
             Policy::Full => length(left) * between * within,
@@ -158,6 +162,20 @@ mod tests {
             (coarse.of(&moment(0, 0)), Priorities { policy: Policy::IntraOnly, ..coarse }.of(&moment(0, 9))),
             (128, 128)
         );
+    }
+
+    #[test]
+    fn collectives_that_nothing_is_computed_beside_differ_by_the_time_left() {
+        let alone = |us: u64| Moment {
+            iterations: 1,
+            layers: 1,
+            communication: Span::from_us(us),
+            computation: Span::ZERO,
+            ..moment(0, 0)
+        };
+        // Four steps for each factor of two, around a second.
+        let of = |us| Priorities::default().of(&alone(us));
+        assert_eq!((of(1_000_000), of(500_000), of(1_000), of(100)), (128, 132, 168, 181));
     }
 
     #[test]

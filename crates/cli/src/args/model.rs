@@ -9,7 +9,7 @@ use strandway_scenario::propagation::Rule;
 const SDR_EXAMPLES: &str = "\
 A message is cut into chunks. A lost chunk is sent again, or rebuilt from parity. The table has the mean and the 99.9th percentile of
 the completion time, each divided by the time without losses; the probability that parity cannot repair some group; and the bytes on
-the wire besides the data. The model has no congestion and no cost of coding: docs/protocols/sdr.md.
+the wire besides the data. cores: how many encode at the link's rate. The model has no congestion and no time of coding: docs/protocols/sdr.md.
 
 Schemes: sr_rto (timeouts of 1 + alpha round trips), sr_nack (repairs after one round trip, at best), xor:K,M and
 mds:K,M (M pieces of parity per K of data).
@@ -80,6 +80,12 @@ pub(crate) struct SdrArgs {
     /// Number of sites of a ring all-reduce; without it, a single message
     #[arg(long, value_name = "N")]
     sites: Option<String>,
+    /// Data that one core encodes per second, with up to eight pieces of parity; the default is measured
+    #[arg(long, value_name = "RATE", default_value_t = Inquiry::default().encode_rate)]
+    encode_rate: String,
+    /// Cores that may encode: a code that needs more of them is never the best scheme [default: no limit]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=4096))]
+    cores: Option<u32>,
     /// A scheme to compare; may be repeated [default: sr_rto, sr_nack, xor:32,8 and mds:32,2 to mds:32,16]
     #[arg(long, value_name = "SCHEME")]
     scheme: Vec<Scheme>,
@@ -128,6 +134,8 @@ impl SdrArgs {
         Inquiry {
             size: self.size.clone(),
             rate: self.rate.clone(),
+            encode_rate: self.encode_rate.clone(),
+            cores: self.cores,
             rtt: self.rtt.clone(),
             distance: self.distance.clone(),
             rule: match self.rule {

@@ -73,16 +73,18 @@ Examples:
 
 pub(super) const REPRODUCE_EXAMPLES: &str = "\
 Every row compares one number: the published or reference value, ours (the mean over seeds), their ratio, and a
-verdict. met: within the row's bound with every seed. missed: outside it; the exit status is then 3. undecided: seeds
-differ. study: a comparison of our own numbers. unjudged: the note says why. The source names the origin of the other
-number; only \"published\" values come from a paper. With --json each row has its runs, seed by seed, with command lines.
+verdict. met: the mean's confidence interval of 95 % is within the row's bound. missed: it is outside; the exit status is
+then 3. undecided: it crosses an end of the bound. comparison: beside the number of another algorithm or setting.
+study: our own numbers. unjudged: the note says why. The source names the origin of the other number; only
+\"published\" values come from a paper. With --json each row has its runs, seed by seed, with command lines.
 
 Examples:
   strandway reproduce --list                                   all sets and the time that each takes
   strandway reproduce                                          all rows except slow ones
   strandway reproduce prime --html prime.html                  one set, with charts
   strandway reproduce prime --only 'healthy/512/*' --json -    some of its rows, for scripts
-  strandway reproduce strack --full                            slow rows as well: 8,192 hosts";
+  strandway reproduce strack --full                            slow rows as well: 8,192 hosts
+  strandway reproduce mrc --from mrc.json                      judge again; run only what mrc.json lacks";
 
 /// The arguments of all commands that run scenarios.
 #[derive(Clone, Debug, ClapArgs)]
@@ -221,6 +223,10 @@ pub(crate) struct ReproduceArgs {
     /// Compare with the tables of a page that --markdown wrote: changed rows are listed, and the exit status is then 3
     #[arg(long, value_name = "FILE")]
     pub(crate) against: Option<PathBuf>,
+    /// Take the numbers of runs from this file of --json, and run only what it lacks; may be repeated. Numbers of
+    /// another build of strandway may be out of date
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: Vec<PathBuf>,
     /// Simultaneous runs [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) jobs: Option<u16>,

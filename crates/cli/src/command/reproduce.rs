@@ -7,7 +7,7 @@ use crate::progress::{Bars, interrupted};
 use std::path::Path;
 use strandway_report as report;
 use strandway_report::markdown;
-use strandway_report::reproduction::Verdict;
+use strandway_report::reproduction::{Recorded, Verdict};
 
 /// Limit on the missed rows that are named at the end.
 const NAMED: usize = 5;
@@ -26,6 +26,11 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let mut work = strandway_reproduce::choose(&args.names, args.only.as_deref(), args.full)?;
+    let mut recorded = Recorded::default();
+    for path in &args.from {
+        recorded.read(&read(path)?).map_err(|what| usage(path, &what))?;
+    }
+    work.recall(&recorded);
     work.prepare()?;
     let page = args.markdown.as_ref().filter(|path| path.exists()).map(|path| read(path)).transpose()?;
     if let (Some(page), Some(path)) = (&page, &args.markdown) {
@@ -40,7 +45,7 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<(), Failure> {
             quiet: args.quiet,
             ..Wanted::default()
         },
-        &args.against.iter().cloned().collect::<Vec<_>>(),
+        &args.against.iter().chain(&args.from).cloned().collect::<Vec<_>>(),
     )?;
     let bars = Bars::new(args.quiet);
     let all = bars.all(work.runs(), work.hops());

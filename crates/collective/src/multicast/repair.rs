@@ -16,6 +16,9 @@ const WINDOW: u32 = 128;
 /// Limit on the chunks of one fetch. Ours.
 const RUN_MAX: u32 = 64;
 
+/// Limit on the requests that a rank remembers. Ours: a neighbour has fewer under way.
+const WAITING_MAX: usize = 256;
+
 /// A fetch that is not answered yet.
 #[derive(Clone, Copy, Debug)]
 struct Ask {
@@ -248,6 +251,9 @@ pub(super) struct Serving {
     asked: BTreeMap<u32, (u32, Time, Option<Time>)>,
     /// When all answers will have left, at their pace.
     busy_until: Time,
+    /// With blocking fetches: requests for a share that is not complete here, which are answered when it is. The
+    /// artifact's server remembers them, too.
+    waiting: Vec<(u32, Run)>,
     /// True if only one rank can ask (in a chain), so that no chunk is cast to all again.
     pub(super) one_asks: bool,
 }
@@ -264,6 +270,19 @@ pub(super) enum Given {
 }
 
 impl Serving {
+    /// Remembers a request until its share is complete here.
+    pub(super) fn remember(&mut self, op: &Multicast, from: u32, run: Run) {
+        if op.recovery.blocking && self.waiting.len() < WAITING_MAX && !self.waiting.contains(&(from, run)) {
+            self.waiting.push((from, run));
+        }
+    }
+
+    /// Takes a remembered request whose share is complete.
+    pub(super) fn take_complete(&mut self, op: &Multicast, progress: &Progress) -> Option<(u32, Run)> {
+        let complete = |(_, run): &(u32, Run)| progress.has_chunk(op.layout.share_of(run.0));
+        self.waiting.iter().position(complete).map(|at| self.waiting.swap_remove(at))
+    }
+
     /// Answers a request for `count` chunks from `first` on. Chunks beyond the share of `first` are ignored.
     pub(super) fn answer(
         &mut self,

@@ -206,7 +206,7 @@ impl Algorithms {
         self.files.get(usize::from(at))?.recipe()
     }
 
-    /// Can a file perform this call among so many ranks?
+    /// Can a file perform this call among this number of ranks?
     fn serves(&self, at: u16, call: &CollectiveCall, ranks: u32) -> bool {
         self.recipe(at).is_some_and(|of| of.recipe().ranks() == ranks) && call.root() == 0 && call.has_equal_blocks()
     }

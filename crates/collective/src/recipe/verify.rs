@@ -109,7 +109,7 @@ impl Ranks {
 
 impl Recipe {
     /// Checks that the recipe computes its collective, of root 0 where it has a root: that each rank's numbers are added
-    /// once, and that each rank ends with what it is to have. What happens to a block happens in the order of nodes in
+    /// once, and that each rank ends with what it is to have. The fate of a block follows the order of nodes in
     /// which [`OrderedRecipe`](crate::plan::OrderedRecipe) performs it.
     ///
     /// # Errors

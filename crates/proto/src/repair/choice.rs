@@ -5,8 +5,8 @@
 //! ours.
 
 use super::model::{Completion, Effort, Fallback, Transfer, chunk_loss};
-use super::{Code, Plan};
-use crate::units::Span;
+use super::{Code, Plan, SdrAutoConfig};
+use crate::units::{Rate, Span};
 
 /// The number of plans to choose from; every packet carries its plan's number.
 pub const PLANS: usize = 6;
@@ -26,6 +26,18 @@ const LOSS_MIN: f64 = 1e-7;
 const MEMORY: f64 = 262_144.0;
 /// The plan changes only if the best score is below the present plan's score times this factor. Ours.
 const BETTER: f64 = 0.95;
+
+/// Data that one core encodes with MDS(32,8), pieces of 4,096 B from memory: 10.6 GB/s with GFNI and AVX-512
+/// (`docs/measurements/erasure-codes.md`). With fewer pieces of parity, and by XOR, memory limits it to about the same.
+pub const ENCODE_RATE: Rate = Rate(85_000_000_000);
+
+/// Pieces of parity up to which memory and not arithmetic limits the rate.
+const PARITY_BY_MEMORY: f64 = 8.0;
+
+/// The number of cores that encode data at `rate` if one of them encodes `one_core` with up to eight pieces of parity.
+pub fn encode_cores(code: &Code, rate: Rate, one_core: Rate) -> f64 {
+    rate.0 as f64 / one_core.0 as f64 * (code.parity() as f64 / PARITY_BY_MEMORY).max(1.0)
+}
 
 /// The plan with this number: `reorder` chunks may overtake, `group` submessages make a group.
 pub(super) fn plan(number: u8, reorder: u32, group: u32) -> Option<Plan> {
@@ -97,23 +109,20 @@ fn rough(x: f64) -> f64 {
 #[derive(Debug)]
 pub(super) struct Chooser {
     measured: Measured,
-    /// The weight of the 99.9th percentile; the mean has the rest.
-    tail: f64,
-    alpha: f64,
-    beta: f64,
-    reorder: u32,
-    group: u32,
+    config: SdrAutoConfig,
+    /// Payload of a full packet.
+    mtu: u32,
     current: u8,
     answered: Option<(Question, u8)>,
     choices: Choices,
 }
 
 impl Chooser {
-    pub(super) fn new(tail: f64, alpha: f64, beta: f64, reorder: u32, group: u32) -> Chooser {
+    pub(super) fn new(config: SdrAutoConfig, mtu: u32) -> Chooser {
         let measured = Measured { sent: PRIOR_SENT, lost: PRIOR_LOST, runs: PRIOR_LOST };
         let (loss, burst) = (PRIOR_LOST / PRIOR_SENT, 1.0);
         let choices = Choices { messages: [0; PLANS], loss, burst, rtt: Span::ZERO, last: None, next: None };
-        Chooser { measured, tail, alpha, beta, reorder, group, current: 0, answered: None, choices }
+        Chooser { measured, config, mtu, current: 0, answered: None, choices }
     }
 
     /// Adds a measurement: of `packets` packets, `lost` were lost, in `runs` runs.
@@ -154,7 +163,7 @@ impl Chooser {
         for number in 0..PLANS as u8 {
             let Some(completion) = self.expect(number, packets, packet, rtt, loss, burst) else { continue };
             let (mean, tail) = (completion.mean(), completion.quantile(0.999));
-            scores[usize::from(number)] = mean + self.tail * (tail - mean);
+            scores[usize::from(number)] = mean + self.config.tail * (tail - mean);
             times[usize::from(number)] = (Span(mean as u64), Span(tail as u64));
         }
         let by_score = |&a: &u8, &b: &u8| scores[usize::from(a)].total_cmp(&scores[usize::from(b)]);
@@ -167,25 +176,31 @@ impl Chooser {
         plan
     }
 
-    /// The completion time that the model expects with a plan; `None` if bursts are longer than its parity.
+    /// The completion time that the model expects with a plan; `None` if bursts are longer than its parity, or if the
+    /// cores cannot encode it at the link's rate.
     fn expect(&self, number: u8, packets: u32, packet: Span, rtt: Span, loss: f64, burst: f64) -> Option<Completion> {
-        let plan = plan(number, self.reorder, self.group)?;
+        let SdrAutoConfig { alpha, beta, reorder, group, encode_rate, encode_cores: cores, .. } = self.config;
+        let plan = plan(number, reorder, group)?;
         let chunks = u64::from(packets.div_ceil(plan.chunk));
         let chunk_time = packet.0 as f64 * f64::from(plan.chunk);
         let rtt = rtt.0 as f64;
         let Some(code) = plan.code else {
             let transfer = Transfer { chunks, chunk_time, rtt, loss: chunk_loss(loss, u64::from(plan.chunk)) };
-            return Some(transfer.retransmitted(rtt + f64::from(self.reorder) * chunk_time, Effort::QUICK));
+            return Some(transfer.retransmitted(rtt + f64::from(reorder) * chunk_time, Effort::QUICK));
         };
+        let data = f64::from(self.mtu) * 8.0e12 / (packet.0 as f64).max(1.0);
+        if encode_cores(&code, Rate(data as u64), encode_rate) > f64::from(cores) {
+            return None;
+        }
         // A burst hits neighbouring chunks, which belong to different submessages. The chunks of one submessage that a
         // burst hits together count as one loss of a code that is smaller by this number. Twice the average burst is
         // used, because bursts vary.
-        let submessages = (packets.div_ceil(code.data() as u32)).min(self.group).max(1);
+        let submessages = (packets.div_ceil(code.data() as u32)).min(group).max(1);
         let together = ((2.0 * burst / f64::from(submessages)) as usize).max(1);
         let code = code.resized(code.data() / together, code.parity() / together)?;
         let count = together as u64;
         let transfer = Transfer { chunks: chunks.div_ceil(count), chunk_time: chunk_time * together as f64, rtt, loss };
-        let fallback = Fallback { rto: rtt * (1.0 + self.alpha), beta: self.beta, whole_groups: false };
+        let fallback = Fallback { rto: rtt * (1.0 + alpha), beta, whole_groups: false };
         Some(transfer.coded(code, &fallback, Effort::QUICK))
     }
 
@@ -215,11 +230,31 @@ mod tests {
 
     /// Over 3,750 km at 400 Gb/s.
     fn choice(bytes: u64, loss: f64, burst: f64) -> String {
-        let mut chooser = Chooser::new(0.5, 2.0, 1.0, 4, 16);
+        with_cores(bytes, loss, burst, 10, Span::from_ns(82))
+    }
+
+    /// With this number of cores that encode, and packets that take this time.
+    fn with_cores(bytes: u64, loss: f64, burst: f64, encode_cores: u32, packet: Span) -> String {
+        let mut chooser = Chooser::new(SdrAutoConfig { encode_cores, ..SdrAutoConfig::default() }, 4096);
         let lost = 1_000_000.0 * loss;
         chooser.learn(1_000_000, lost as u32, (lost / burst) as u32);
-        let plan = chooser.choose((bytes / 4096) as u32, Span::from_ns(82), Span::from_ms(25));
+        let plan = chooser.choose((bytes / 4096) as u32, packet, Span::from_ms(25));
         Choices::name(plan)
+    }
+
+    #[test]
+    fn a_code_that_the_cores_cannot_encode_at_the_links_rate_is_not_chosen() {
+        // (32,8) at 400 Gb/s takes 4.7 cores, (32,16) 9.4.
+        let at = |cores, nanoseconds| with_cores(128 << 20, 2e-2, 1.0, cores, Span::from_ns(nanoseconds));
+        assert_eq!(at(5, 82), "MDS(32,8)");
+        assert!(at(4, 82).starts_with("NACKs"));
+        assert_eq!(at(1, 820), "MDS(32,8)", "one core is enough at 40 Gb/s");
+        let bursts = |cores| with_cores(128 << 20, 1e-3, 64.0, cores, Span::from_ns(82));
+        assert_eq!(bursts(10), "MDS(32,16)");
+        assert_ne!(bursts(9), "MDS(32,16)");
+        let mds = |m| Code::mds(32, m).expect("a code");
+        let cores = |m| encode_cores(&mds(m), Rate::from_gbps(400), ENCODE_RATE);
+        assert!((cores(8) - 4.706).abs() < 1e-3 && cores(2) == cores(8) && (cores(16) - 9.412).abs() < 1e-3);
     }
 
     #[test]
@@ -240,7 +275,7 @@ mod tests {
 
     #[test]
     fn one_loss_does_not_change_a_mind() {
-        let mut chooser = Chooser::new(0.5, 2.0, 1.0, 4, 16);
+        let mut chooser = Chooser::new(SdrAutoConfig::default(), 4096);
         chooser.learn(100_000, 100, 100);
         let choose = |chooser: &mut Chooser| chooser.choose(32_768, Span::from_ns(82), Span::from_ms(25));
         let first = choose(&mut chooser);

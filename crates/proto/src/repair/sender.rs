@@ -140,7 +140,7 @@ impl RepairSender {
             table: SendTable::new(transport.mtu, u64::MAX),
             timing: scheme.timing(environment),
             packet: environment.rate.time_for(environment.packet),
-            chooser: scheme.chooser().map(Box::new),
+            chooser: scheme.chooser(transport.mtu).map(Box::new),
             runs: Runs::default(),
             base_rtt: environment.base_rtt,
             posts: VecDeque::new(),

@@ -145,6 +145,7 @@ mod tests {
             kind: Kind::Study,
             verdict: Verdict::Unknown,
             seeds: Vec::new(),
+            interval: None,
             command: String::new(),
             note: String::new(),
             cells: vec![cell],

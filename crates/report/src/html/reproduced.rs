@@ -5,7 +5,9 @@ use super::pivot::{Pivot, pivots};
 use super::{figure, heading, stat, table, time_unit, watched};
 use crate::numbers::number;
 use crate::reproduction::{Chart, ChartKind, ChartRun, Reproduction, Row, Source, Verdict, WATCH_EVERY};
-use crate::text::reproduced::{bound, notes, quantity, spread, verdict, whose};
+use crate::text::reproduced::{
+    BIAS, BIAS_HEADS, bias_columns, bound, interval, notes, quantity, spread, verdict, whose,
+};
 use crate::{FaultFacts, SeriesFacts, WatchedFacts};
 
 pub(super) fn body(done: &Reproduction) -> String {
@@ -26,8 +28,9 @@ pub(super) fn body(done: &Reproduction) -> String {
         for (count, text) in [
             (counts.met, "met"),
             (counts.missed, "missed"),
-            (counts.undecided, "undecided: seeds differ"),
+            (counts.undecided, "undecided: too few seeds"),
             (counts.ours, "bounds of our own"),
+            (counts.comparisons, "comparisons"),
             (counts.studies, "studies"),
             (counts.unjudged, "unjudged"),
         ] {
@@ -60,6 +63,17 @@ pub(super) fn body(done: &Reproduction) -> String {
         // The charts of the whole set come after its first table.
         out.push_str(&std::mem::take(&mut later));
     }
+    if !done.bias.is_empty() {
+        let cells = done.bias.iter().map(|bias| bias_columns(bias).map(|cell| escape(&cell)).to_vec());
+        let head = BIAS_HEADS.map(|head| if head == "family" { "<family" } else { head });
+        let body: Vec<Vec<String>> = cells
+            .map(|mut row| {
+                row[0] = format!("<td class=\"left\"><code>{}</code></td>", row[0]);
+                row
+            })
+            .collect();
+        out.push_str(&format!("<h2>{BIAS}</h2>\n{}", table(&head, &body)));
+    }
     out.push_str(&format!(
         "<footer>Strandway {}. Each row's command line repeats it; the same seeds give the same numbers on any machine.</footer>\n",
         escape(&done.version)
@@ -84,7 +98,7 @@ fn headline(done: &Reproduction, pivots: &[Pivot]) -> String {
         (1, 0) => format!("The only value with {with} agrees with it."),
         (judged, 0) => format!("All {judged} values with {with} agree with it."),
         (judged, _) => format!(
-            "{} of {judged} values with {with} agree with it; {} do not, and {} agree only with some seeds.",
+            "{} of {judged} values with {with} agree with it; {} do not, and {} are within the spread of their seeds.",
             counts.met, counts.missed, counts.undecided
         ),
     }
@@ -107,7 +121,7 @@ fn about(sections: &[&[Row]]) -> String {
 /// The rows with all their columns; empty columns are left out.
 fn rows_table(rows: &[Row]) -> String {
     type Column = (&'static str, fn(&Row) -> String);
-    let columns: [Column; 8] = [
+    let columns: [Column; 9] = [
         ("<", |row| format!("<td class=\"what\">{}</td>", escape(&row.what))),
         ("theirs", |row| match row.published {
             Some(_) => {
@@ -123,6 +137,7 @@ fn rows_table(rows: &[Row]) -> String {
         ("ratio", |row| row.ratio.map_or(String::new(), |r| format!("{r:.3}"))),
         ("bound", bound),
         ("seeds", spread),
+        ("95 %", interval),
         ("<id", |row| format!("<td class=\"left\"><code>{}</code></td>", escape(&row.id))),
     ];
     let columns: Vec<Column> =

@@ -5,20 +5,24 @@
 //! set.
 
 use super::escape;
+use crate::reproduction::Bias;
 use crate::reproduction::{Reproduction, Row};
-use crate::text::reproduced::{bound, notes, quantity, spread, verdict, whose};
+use crate::text::reproduced::{
+    BIAS, BIAS_HEADS, bias_columns, bound, interval, notes, quantity, set_of, spread, verdict, whose,
+};
 use std::collections::BTreeMap;
 
 /// The name of the markers around the counts.
 const COUNTS: &str = "counts";
 
 /// The columns of the counts: their heads, and the verdicts in the last column of a table that belong to each.
-const COLUMNS: [(&str, &[&str]); 6] = [
+const COLUMNS: [(&str, &[&str]); 7] = [
     ("met", &["met"]),
     ("missed", &["missed"]),
     ("undecided", &["undecided"]),
     ("bounds of our own, met", &["met (ours)"]),
     ("not met", &["missed (ours)", "undecided (ours)"]),
+    ("comparisons", &["comparison"]),
     ("studies", &["study"]),
 ];
 
@@ -77,7 +81,7 @@ fn id_of(line: &str) -> Option<&str> {
 fn by_set(rows: &[Row]) -> Vec<(&str, Vec<&Row>)> {
     let mut sets: Vec<(&str, Vec<&Row>)> = Vec::new();
     for row in rows {
-        let set = row.id.split('/').next().unwrap_or_default();
+        let set = set_of(row);
         match sets.last_mut() {
             Some((last, rows)) if *last == set => rows.push(row),
             _ => sets.push((set, vec![row])),
@@ -90,7 +94,7 @@ fn tables(rows: &[&Row]) -> String {
     let mut out = String::new();
     for section in rows.chunk_by(|a, b| a.section == b.section) {
         out.push_str(&format!("**{}**\n\n", escape(&section[0].section)));
-        out.push_str("| row | | theirs | ours | seeds | bound | verdict |\n|---|---|--:|--:|--:|---|---|\n");
+        out.push_str("| row | | theirs | ours | seeds | 95 % | bound | verdict |\n|---|---|--:|--:|--:|--:|---|---|\n");
         for row in section {
             out.push_str(&format!("{}\n", line(row)));
         }
@@ -99,6 +103,13 @@ fn tables(rows: &[&Row]) -> String {
             let ids: Vec<String> = ids.iter().map(|id| format!("`{id}`")).collect();
             out.push_str(&format!("\n{}: {}.\n", ids.join(", "), escape(note)));
         }
+        out.push('\n');
+    }
+    let bias = Bias::of(rows.iter().copied());
+    if !bias.is_empty() {
+        // Names of families are not in backquotes: a line with an id there is a row.
+        out.push_str(&format!("**{BIAS}**\n\n| {} |\n|---|--:|--:|--:|\n", BIAS_HEADS.join(" | ")));
+        bias.iter().for_each(|bias| out.push_str(&format!("| {} |\n", bias_columns(bias).join(" | "))));
         out.push('\n');
     }
     out
@@ -110,7 +121,7 @@ fn line(row: &Row) -> String {
         None => String::new(),
     };
     let ours = quantity(row.ours, &row.unit);
-    let cells = [escape(&row.what), theirs, ours, spread(row), bound(row), verdict(row)];
+    let cells = [escape(&row.what), theirs, ours, spread(row), interval(row), bound(row), verdict(row)];
     format!("| `{}` | {} |", row.id, cells.join(" | "))
 }
 

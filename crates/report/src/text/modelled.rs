@@ -44,7 +44,9 @@ fn single(row: &Answer) -> String {
         bytes((row.rate_bps as f64 / 8e6 * row.rtt_us) as u64),
     ));
     let mut table = table();
-    table.set_header(["scheme", "mean", "slowdown", "p99.9", "slowdown", "fallback", "overhead"].map(Cell::new));
+    table.set_header(
+        ["scheme", "mean", "slowdown", "p99.9", "slowdown", "fallback", "overhead", "cores"].map(Cell::new),
+    );
     for s in &row.schemes {
         table.add_row(vec![
             Cell::new(&s.scheme),
@@ -54,6 +56,7 @@ fn single(row: &Answer) -> String {
             right(slowdown(s.p999_slowdown)),
             right(s.fallback.map_or("–".into(), probability)),
             right(format!("{:.1} %", 100.0 * s.overhead)),
+            right(s.encode_cores.map_or("–".into(), |cores| format!("{cores:.1}"))),
         ]);
     }
     text.push_str(&format!("{table}\n"));

@@ -3,7 +3,7 @@
 use super::right;
 use crate::grid::table;
 use crate::numbers::{count, number};
-use crate::reproduction::{Bound, Kind, Reproduction, Row, Source, Verdict};
+use crate::reproduction::{Bias, Bound, Kind, Reproduction, Row, Source, Verdict};
 use comfy_table::Cell;
 
 /// All sets, one line each: name, subject, and the time that it takes.
@@ -18,15 +18,51 @@ pub fn sets<'a>(sets: impl IntoIterator<Item = [&'a str; 3]>) -> String {
 /// One table per section with its notes, followed by the counts of verdicts.
 pub fn reproduction(done: &Reproduction) -> String {
     let mut out = String::new();
-    for rows in done.rows.chunk_by(|a, b| a.section == b.section) {
-        out.push_str(&format!("{}\n{}\n", rows[0].section, section(rows)));
-        for (ids, note) in notes(rows) {
-            out.push_str(&format!("  {}: {note}\n", ids.join(", ")));
+    for set in done.rows.chunk_by(|a, b| set_of(a) == set_of(b)) {
+        for rows in set.chunk_by(|a, b| a.section == b.section) {
+            out.push_str(&format!("{}\n{}\n", rows[0].section, section(rows)));
+            for (ids, note) in notes(rows) {
+                out.push_str(&format!("  {}: {note}\n", ids.join(", ")));
+            }
+            out.push('\n');
         }
-        out.push('\n');
+        let bias = Bias::of(set);
+        if !bias.is_empty() {
+            out.push_str(&format!("{BIAS}\n{}\n\n", biased(&bias)));
+        }
     }
     out.push_str(&format!("{} rows: {}\n", done.rows.len(), done.counts().sentence()));
     out
+}
+
+/// The heading above the families of rows.
+pub(crate) const BIAS: &str = "Our times beside the reference's, by family of judged rows";
+
+/// The heads of the columns of that table.
+pub(crate) const BIAS_HEADS: [&str; 4] = ["family", "times", "ours shorter", "median difference"];
+
+/// The columns of a family.
+pub(crate) fn bias_columns(bias: &Bias) -> [String; 4] {
+    let median = (1000.0 * bias.median).round() / 10.0;
+    let sign = if median > 0.0 { "+" } else { "" };
+    let sooner = format!("{:.0} %", 100.0 * bias.sooner);
+    // Adding zero removes the sign of a negative zero.
+    [bias.family.clone(), bias.rows.to_string(), sooner, format!("{sign}{:.1} %", median + 0.0)]
+}
+
+fn biased(bias: &[Bias]) -> String {
+    let mut table = table();
+    table.set_header(BIAS_HEADS.map(Cell::new));
+    for bias in bias {
+        let [family, rest @ ..] = bias_columns(bias);
+        table.add_row([Cell::new(family)].into_iter().chain(rest.map(right)).collect::<Vec<_>>());
+    }
+    table.to_string()
+}
+
+/// The name of a row's set.
+pub(crate) fn set_of(row: &Row) -> &str {
+    row.id.split('/').next().unwrap_or_default()
 }
 
 /// The notes of rows that are not met: each note once, with its rows.
@@ -43,7 +79,9 @@ pub(crate) fn notes(rows: &[Row]) -> Vec<(Vec<&str>, &str)> {
 
 fn section(rows: &[Row]) -> String {
     let mut table = table();
-    table.set_header(["row", "what", "theirs", "whose", "ours", "seeds", "ratio", "bound", "verdict"].map(Cell::new));
+    table.set_header(
+        ["row", "what", "theirs", "whose", "ours", "seeds", "95 %", "ratio", "bound", "verdict"].map(Cell::new),
+    );
     for row in rows {
         table.add_row(vec![
             Cell::new(&row.id),
@@ -52,6 +90,7 @@ fn section(rows: &[Row]) -> String {
             Cell::new(if row.published.is_some() { whose(row.source) } else { "" }),
             right(quantity(row.ours, &row.unit)),
             right(spread(row)),
+            right(interval(row)),
             right(row.ratio.map_or(String::new(), |r| format!("{r:.3}"))),
             right(bound(row)),
             Cell::new(verdict(row)),
@@ -93,9 +132,18 @@ pub(crate) fn spread(row: &Row) -> String {
     }
 }
 
+/// The confidence interval of a row with a verdict.
+pub(crate) fn interval(row: &Row) -> String {
+    match row.interval.filter(|_| row.verdict != Verdict::Unknown) {
+        Some([low, high]) => format!("{}..{}", number(low), number(high)),
+        None => String::new(),
+    }
+}
+
 /// The verdict, or the kind of a row without a verdict. A verdict by a bound of our own says so.
 pub(crate) fn verdict(row: &Row) -> String {
     match (row.kind, row.verdict) {
+        (Kind::Comparison, _) => "comparison".into(),
         (Kind::Study, _) => "study".into(),
         (Kind::Unjudged, _) => "unjudged".into(),
         (Kind::Ours, verdict) => format!("{} (ours)", verdict.word()),

@@ -3,7 +3,9 @@
 use super::{Inquiry, Scheme, best_of, ring};
 use strandway_fabric::quantity::{self, QuantityError};
 use strandway_import::{Problem, Problems};
+use strandway_proto::repair::encode_cores;
 use strandway_proto::repair::model::{Completion, Effort, Fallback, LOSS_MAX, Transfer, chunk_loss};
+use strandway_proto::units::Rate;
 use strandway_report::answers::{Answer, SchemeFacts, Vary};
 
 /// The default round trip: 3,750 km by the paper's rule.
@@ -32,6 +34,10 @@ pub(super) struct Question {
     pub(super) transfer: Transfer,
     fallback: Fallback,
     schemes: Vec<Scheme>,
+    /// The rate of the data on the link, and the rate at which one core encodes.
+    data: Rate,
+    one_core: Rate,
+    cores: Option<u32>,
     samples: u32,
     seed: u64,
 }
@@ -48,6 +54,8 @@ impl Question {
         let payload =
             take(&mut problems, "--payload", &inquiry.payload, |t| at_least(1, quantity::bytes(t).map(|b| b.0)));
         let header = take(&mut problems, "--header", &inquiry.header, |t| quantity::bytes(t).map(|b| b.0));
+        let one_core =
+            take(&mut problems, "--encode-rate", &inquiry.encode_rate, |t| at_least(1, quantity::rate(t).map(|r| r.0)));
         let sites = inquiry.sites.as_ref().map(|t| take(&mut problems, "--sites", t, sites));
         let mut refuse = |key: &str, what: &str, remedy: &str| {
             problems.0.push(Problem {
@@ -122,6 +130,9 @@ impl Question {
             transfer,
             fallback: Fallback { beta: inquiry.beta, whole_groups: inquiry.whole_groups, ..Fallback::new(rto) },
             schemes: inquiry.schemes.clone(),
+            data: Rate(rate).scaled(payload as f64 / (payload + header) as f64),
+            one_core: Rate(one_core),
+            cores: inquiry.cores,
             samples: inquiry.samples,
             seed: inquiry.seed,
         })
@@ -146,6 +157,15 @@ impl Question {
         }
     }
 
+    /// The probability that of `samples` completion times the largest (rank 1) or the second largest (rank 2) is at least
+    /// `slowdown` times the ideal one.
+    pub(super) fn reach(&self, scheme: Scheme, slowdown: f64, samples: u32, rank: u32) -> f64 {
+        let below = self.completion(scheme).at_most(slowdown * self.transfer.ideal());
+        let samples = f64::from(samples);
+        let once = if rank > 1 { samples * (1.0 - below) * below.powf(samples - 1.0) } else { 0.0 };
+        1.0 - below.powf(samples) - once
+    }
+
     /// The times of all schemes, and the best scheme.
     pub(super) fn answer(&self, at: String, value: f64) -> Answer {
         let steps = self.sites.map_or(1, |n| 2 * (n - 1));
@@ -166,9 +186,15 @@ impl Question {
                 p999_slowdown: p999_us / ideal_us,
                 fallback: matches!(scheme, Scheme::Coded(_)).then(|| chunk_loss(completion.fallback(), messages)),
                 overhead: completion.chunks_sent() / self.transfer.chunks as f64 - 1.0,
+                encode_cores: match scheme {
+                    Scheme::Coded(code) => Some(encode_cores(code, self.data, self.one_core)),
+                    Scheme::SrRto | Scheme::SrNack => None,
+                },
             }
         };
         let schemes: Vec<SchemeFacts> = self.schemes.iter().map(facts).collect();
+        let enough = |s: &&SchemeFacts| self.cores.zip(s.encode_cores).is_none_or(|(all, one)| one <= f64::from(all));
+        let able: Vec<&SchemeFacts> = schemes.iter().filter(enough).collect();
         Answer {
             at,
             value,
@@ -181,8 +207,8 @@ impl Question {
             chunk_loss: self.transfer.loss,
             sites: self.sites,
             ideal_us,
-            best_mean: best_of(&schemes, |s| s.mean_us),
-            best_p999: best_of(&schemes, |s| s.p999_us),
+            best_mean: best_of(&able, |s| s.mean_us),
+            best_p999: best_of(&able, |s| s.p999_us),
             schemes,
         }
     }

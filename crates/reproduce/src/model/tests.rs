@@ -71,6 +71,36 @@ fn distances_become_round_trips() {
 }
 
 #[test]
+fn a_code_that_the_cores_cannot_encode_is_not_the_best() {
+    let schemes: Vec<Scheme> =
+        ["sr_nack", "mds:32,8", "mds:32,16"].map(|name| name.parse().expect("a scheme")).to_vec();
+    let answer = |cores, rate: &str| {
+        let inquiry = Inquiry { schemes: schemes.clone(), loss: "1e-3".into(), cores, rate: rate.into(), ..usual() };
+        ask(&inquiry).expect("sound").rows.remove(0)
+    };
+    let all = answer(None, "400 Gbps");
+    assert_eq!(all.best_mean.scheme, "MDS(32,8)");
+    let cores: Vec<Option<f64>> =
+        all.schemes.iter().map(|s| s.encode_cores.map(|c| (c * 100.0).round() / 100.0)).collect();
+    assert_eq!(cores, [None, Some(4.71), Some(9.41)]);
+    assert_eq!(answer(Some(4), "400 Gbps").best_mean.scheme, "SR-NACK");
+    assert_eq!(answer(Some(1), "40 Gbps").best_mean.next.as_deref(), Some("MDS(32,16)"));
+    let codes = Inquiry { schemes: schemes[1..].to_vec(), cores: Some(0), ..usual() };
+    assert_eq!(ask(&codes).expect("sound").rows[0].best_mean.scheme, "none");
+}
+
+#[test]
+fn a_maximum_of_many_samples_is_likelier_to_be_large() {
+    let inquiry = Inquiry { size: "64 MiB".into(), loss: "1e-2".into(), ..usual() };
+    let reach = |samples, rank| crate::model::reach(&inquiry, 12.2, samples, rank).expect("sound");
+    // A fourth timeout of one of 16,384 chunks: 16,384 x 1e-8.
+    assert!((reach(1, 1) - 1.64e-4).abs() < 1e-6, "{}", reach(1, 1));
+    assert!((reach(1000, 1) - 0.151).abs() < 1e-3, "{}", reach(1000, 1));
+    assert!((reach(1000, 2) - 0.0121).abs() < 1e-3, "{}", reach(1000, 2));
+    assert!(reach(1, 2).abs() < 1e-12, "one sample has no second");
+}
+
+#[test]
 fn packets_have_headers_and_chunks_have_packets() {
     let inquiry =
         Inquiry { payload: "1344 B".into(), header: "170 B".into(), chunk: 48, rate: "1 Gbps".into(), ..usual() };

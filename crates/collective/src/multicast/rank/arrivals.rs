@@ -68,6 +68,7 @@ impl MulticastRank<'_> {
                 self.hurry(now + behind);
             }
         }
+        self.serve_waiting(now);
         if settled || self.fetching.begun {
             self.go_on(now);
         }

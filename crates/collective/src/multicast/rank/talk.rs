@@ -32,7 +32,9 @@ impl MulticastRank<'_> {
             for given in self.serving.answer(now, op, &self.progress, rank, from, run) {
                 let (to, first, count) = match given {
                     Given::NotYet(first, count) => {
-                        lacks.push((first, count.min(u32::from(u16::MAX)) as u16));
+                        let run = (first, count.min(u32::from(u16::MAX)) as u16);
+                        self.serving.remember(op, from, run);
+                        lacks.push(run);
                         continue;
                     }
                     Given::One(first, count) => {
@@ -53,6 +55,13 @@ impl MulticastRank<'_> {
         }
         for pair in lacks.chunks(2) {
             self.send_message(from, MulticastMessage::NotYet([pair[0], pair.get(1).copied().unwrap_or((0, 0))]));
+        }
+    }
+
+    /// Answers the remembered requests whose shares are complete now.
+    pub(super) fn serve_waiting(&mut self, now: Time) {
+        while let Some((from, run)) = self.serving.take_complete(self.op, &self.progress) {
+            self.serve(now, from, [run, (0, 0)]);
         }
     }
 

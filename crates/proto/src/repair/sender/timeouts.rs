@@ -1,6 +1,6 @@
 //! The timeouts of chunks, in order of time.
 
-use super::RepairSender;
+use super::{RepairSender, SILENCE_MIN};
 use crate::packet::PathId;
 use crate::rng::mix64;
 use crate::units::{Span, Time};
@@ -10,6 +10,10 @@ use std::cmp::Reverse;
 const PATIENT_AFTER: u8 = 3;
 /// The timeout doubles at most this many times. Ours.
 const DOUBLINGS: u8 = 10;
+/// A doubled timeout is at most this long, unless the timeout itself is longer. Ours: a sender gives up after
+/// [`SILENCE_MIN`], and must have tried often enough by then. With losses of 30 % in both directions, twelve tries are too
+/// few for one chunk in a thousand.
+const DOUBLED_MAX: Span = Span(SILENCE_MIN.0 / 16);
 
 impl RepairSender {
     /// The timeout of a chunk that was sent `tries` times, the last time over `path`.
@@ -18,10 +22,11 @@ impl RepairSender {
     /// otherwise meet there again and again (ours). The path's entropy is the random number.
     pub(super) fn timeout_of(&self, tries: u8, path: PathId) -> Span {
         let doublings = tries.max(self.rounds).saturating_sub(PATIENT_AFTER).min(DOUBLINGS);
-        let timeout = self.timing.rto().0 << doublings;
+        let rto = self.timing.rto();
         if doublings == 0 {
-            return Span(timeout);
+            return rto;
         }
+        let timeout = (rto.0 << doublings).min(rto.max(DOUBLED_MAX).0);
         let random = mix64(u64::from(path.entropy())) >> 56;
         Span(timeout + timeout / 512 * random)
     }
