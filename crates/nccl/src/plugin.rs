@@ -14,6 +14,9 @@ use strandway_udp::address::kept;
 const UNFINISHED_MAX: usize = 1_000;
 /// A receiver's connection is closed by its sender, or after this time: the last acknowledgements have then arrived.
 const LINGER: Duration = Duration::from_secs(5);
+/// NCCL tests its requests one after another: after a look for packets in vain the next one is not sooner than this. Ours,
+/// about the time of a round.
+const QUIET: Duration = Duration::from_micros(3);
 /// Events that one call takes.
 const BATCH: usize = 256;
 
@@ -91,6 +94,8 @@ struct Tables {
     memory: HashMap<u64, Registered>,
     /// Connections of closed receivers, and when they are closed at the latest.
     lingering: Vec<(u64, Instant)>,
+    /// When packets were last looked for and none were there.
+    quiet: Option<Instant>,
     numbers: u64,
 }
 
@@ -158,7 +163,11 @@ impl Net {
 
     /// Moves packets and takes in what has happened.
     fn pump(&self, tables: &mut Tables) -> Done<()> {
-        self.mover.progress()?;
+        if tables.quiet.is_some_and(|since| since.elapsed() < QUIET) {
+            return Ok(());
+        }
+        let moved = self.mover.progress()?;
+        tables.quiet = (!moved).then(Instant::now);
         loop {
             let events = self.mover.poll(BATCH)?;
             let more = events.len() == BATCH;
