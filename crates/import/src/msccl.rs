@@ -28,7 +28,7 @@ pub struct Algorithm {
     /// Thread blocks of all GPUs.
     pub blocks: usize,
     /// The first step that the messages alone do not describe: its line, and what it does.
-    elsewhere: Option<(usize, &'static str)>,
+    elsewhere: Option<Elsewhere>,
 }
 
 /// Is this such a file?
@@ -105,8 +105,7 @@ pub fn parse(file: &str, text: &str) -> Result<Algorithm, Problems> {
     if gpus.len() as i64 != ranks {
         return Err(algo.wrong("", format!("has {} <gpu>, and ngpus is {ranks}", gpus.len()), "write all GPUs"));
     }
-    let recipe = build(&algo, &gpus, chunks as u32, collective)?;
-    let elsewhere = elsewhere(&gpus);
+    let (recipe, elsewhere) = build(&algo, &gpus, chunks as u32, collective)?;
     let told = |name: &str| algo.text(name).unwrap_or_default().to_string();
     Ok(Algorithm { recipe, name: told("name"), protocol: told("proto"), steps, blocks, elsewhere })
 }
@@ -131,44 +130,41 @@ impl Layout {
     }
 }
 
-/// The first step whose numbers do not stay in their place of the working buffer. A message has the same place at both
-/// ends, and it is the place that the receiver writes.
-fn elsewhere(gpus: &BTreeMap<i64, BTreeMap<i64, Block>>) -> Option<(usize, &'static str)> {
-    let mut sent: BTreeMap<(i64, i64, i64), Vec<Option<i64>>> = BTreeMap::new();
-    for (&gpu, blocks) in gpus {
-        for block in blocks.values() {
-            let there = sent.entry((gpu, block.send, block.channel)).or_default();
-            there.extend(block.steps.iter().filter(|step| step.sends).map(|step| step.places[0]));
+/// What a step does that the messages alone do not describe, and its line.
+type Elsewhere = (usize, &'static str);
+
+impl Step {
+    /// What it does besides sending and receiving chunks that keep their place of the working buffer. `sent`: the place
+    /// that its sender reads, if it receives. A message has the same place at both ends.
+    fn elsewhere(&self, sent: Option<i64>) -> Option<Elsewhere> {
+        let [from, into] = self.places;
+        let reads = self.sends || self.reduces;
+        let what = match self.local {
+            Some("re") => "adds on its own GPU",
+            Some(_) if from != into || from.is_none() => "copies to another place of its own GPU",
+            _ if (reads && from.is_none()) || (self.receives && into.is_none()) => "uses scratch memory",
+            _ if self.receives && reads && from != into => "reads and writes different chunks",
+            _ if self.receives && sent != into => "writes to another place than its sender reads",
+            _ => return None,
+        };
+        Some((self.line, what))
+    }
+}
+
+/// Parses a file for processes that send real numbers by its messages: each chunk keeps its place.
+///
+/// # Errors
+/// As for [`parse`], or if a step does what messages between ranks do not say, such as a sum in scratch memory.
+pub fn for_data(file: &str, text: &str) -> Result<Recipe, Problems> {
+    let made = parse(file, text)?;
+    match made.elsewhere {
+        None => Ok(made.recipe),
+        Some((line, what)) => {
+            let what = format!("{what}, which process groups do not do");
+            let remedy = "write the algorithm in place, from chunks of input and output to the same chunks";
+            Err(super::trace::problem(file, Some(line), "", what, remedy))
         }
     }
-    let mut taken: BTreeMap<(i64, i64, i64), usize> = BTreeMap::new();
-    for (&gpu, blocks) in gpus {
-        for block in blocks.values() {
-            for step in &block.steps {
-                let [from, into] = step.places;
-                let reads = step.sends || step.reduces;
-                let what = match step.local {
-                    Some("re") => Some("adds on its own GPU"),
-                    Some(_) if from != into || from.is_none() => Some("copies to another place of its own GPU"),
-                    _ if (reads && from.is_none()) || (step.receives && into.is_none()) => Some("uses scratch memory"),
-                    _ if step.receives && reads && from != into => Some("reads and writes different chunks"),
-                    _ => None,
-                };
-                if let Some(what) = what {
-                    return Some((step.line, what));
-                }
-                if step.receives {
-                    let key = (block.receive, gpu, block.channel);
-                    let place = taken.entry(key).or_insert(0);
-                    *place += 1;
-                    if sent.get(&key).and_then(|all| all.get(*place - 1)) != Some(&into) {
-                        return Some((step.line, "writes to another place than its sender reads"));
-                    }
-                }
-            }
-        }
-    }
-    None
 }
 
 fn block(tb: &Element<'_, '_>, gpu: i64, layout: &Layout) -> Result<Block, Problems> {
@@ -218,15 +214,16 @@ fn block(tb: &Element<'_, '_>, gpu: i64, layout: &Layout) -> Result<Block, Probl
     Ok(Block { send, receive, channel, steps })
 }
 
-/// Messages on the way from one GPU to another over a channel: their number and chunks, and the line of the step.
-type Messages = BTreeMap<(i64, i64, i64), Vec<(u32, u32, usize)>>;
+/// Messages on the way from one GPU to another over a channel: their number and chunks, the line of the step, and the
+/// place that it reads.
+type Messages = BTreeMap<(i64, i64, i64), Vec<(u32, u32, usize, Option<i64>)>>;
 
 fn build(
     algo: &Element<'_, '_>,
     gpus: &BTreeMap<i64, BTreeMap<i64, Block>>,
     chunks: u32,
     collective: Collective,
-) -> Result<Recipe, Problems> {
+) -> Result<(Recipe, Option<Elsewhere>), Problems> {
     let at = |line: usize, what: String, remedy: &str| super::trace::problem(algo.file, Some(line), "", what, remedy);
     let mut made = RecipeBuilder::new(gpus.len() as u32, chunks);
     // Whether the receiver adds a message to its own chunks: by its place among those of its channel.
@@ -248,10 +245,11 @@ fn build(
                 let list: Vec<u32> = (0..count).map(|n| (first + n) % chunks).collect();
                 let lane = block.channel as u32;
                 let message = made.message((gpu as u32, block.send as u32, lane), &list, adds);
-                there.push((message, count, step.line));
+                there.push((message, count, step.line, step.places[0]));
             }
         }
     }
+    let mut elsewhere = None;
     let mut taken: BTreeMap<(i64, i64, i64), usize> = BTreeMap::new();
     let mut sent: BTreeMap<(i64, i64, i64), usize> = BTreeMap::new();
     for (&gpu, blocks) in gpus {
@@ -275,10 +273,11 @@ fn build(
                     };
                     after.push(node);
                 }
+                let mut read = None;
                 if step.receives {
                     let key = (block.receive, gpu, block.channel);
                     let place = taken.entry(key).or_insert(0);
-                    let Some(&(message, count, line)) = messages.get(&key).and_then(|all| all.get(*place)) else {
+                    let Some(&(message, count, line, from)) = messages.get(&key).and_then(|all| all.get(*place)) else {
                         let what = format!("waits for a message from GPU {} that is never sent", block.receive);
                         return Err(at(step.line, what, "correct send, recv and chan of the thread blocks"));
                     };
@@ -287,8 +286,10 @@ fn build(
                         return Err(at(step.line, what, "correct cnt"));
                     }
                     *place += 1;
+                    read = from;
                     after = vec![made.node(gpu as u32, strandway_collective::recipe::Does::Receive(message), &after)];
                 }
+                elsewhere = elsewhere.or_else(|| step.elsewhere(read));
                 let does = match step.sends {
                     true => {
                         let key = (gpu, block.send, block.channel);
@@ -307,36 +308,22 @@ fn build(
         }
     }
     for (key, all) in &messages {
-        if let Some((_, _, line)) = all.get(taken.get(key).copied().unwrap_or(0)) {
+        if let Some((_, _, line, _)) = all.get(taken.get(key).copied().unwrap_or(0)) {
             let what = format!("sends a message to GPU {} that is never received", key.1);
             return Err(at(*line, what, "correct send, recv and chan of the thread blocks"));
         }
     }
-    made.finish("msccl", collective).map_err(|error| {
+    let recipe = made.finish("msccl", collective).map_err(|error| {
         let what = match error {
             RecipeError::Circle(gpu, _) => format!("steps of GPU {gpu} wait for each other in a circle"),
             other => other.to_string(),
         };
         algo.wrong("", what, "correct the steps")
-    })
+    })?;
+    Ok((recipe, elsewhere))
 }
 
 impl Algorithm {
-    /// The messages, for processes that send real numbers by them: each chunk keeps its place.
-    ///
-    /// # Errors
-    /// If a step does what messages between ranks do not say, such as a sum in scratch memory.
-    pub fn for_data(&self, file: &str) -> Result<&Recipe, Problems> {
-        match self.elsewhere {
-            None => Ok(&self.recipe),
-            Some((line, what)) => {
-                let what = format!("{what}, which process groups do not do");
-                let remedy = "write the algorithm in place, from chunks of input and output to the same chunks";
-                Err(super::trace::problem(file, Some(line), "", what, remedy))
-            }
-        }
-    }
-
     /// The file's contents and our assumptions, as lines of text.
     pub fn describe(&self) -> String {
         let collective = match self.recipe.collective() {
@@ -413,7 +400,7 @@ mod tests {
 
     #[test]
     fn files_that_keep_every_chunk_in_its_place_serve_for_data() {
-        let recipe = parse("a.xml", CHAIN).expect("sound").for_data("a.xml").expect("in place").clone();
+        let recipe = for_data("a.xml", CHAIN).expect("in place");
         assert_eq!(recipe.verify(), Ok(()));
         for (from, to, said) in [
             ("srcbuf=\"i\"", "srcbuf=\"s\"", "a.xml:4: uses scratch memory"),
@@ -426,16 +413,16 @@ mod tests {
             ("type=\"nop\" cnt=\"0\"", "type=\"re\" cnt=\"0\"", "adds on its own GPU"),
             ("type=\"nop\" cnt=\"0\"", "type=\"cpy\" srcoff=\"1\" cnt=\"1\"", "copies to another place"),
         ] {
-            let changed = parse("a.xml", &CHAIN.replacen(from, to, 1)).expect("for the simulator");
-            let error = changed.for_data("a.xml").expect_err(to).to_string();
+            let changed = CHAIN.replacen(from, to, 1);
+            parse("a.xml", &changed).expect("for the simulator");
+            let error = for_data("a.xml", &changed).expect_err(to).to_string();
             assert!(error.contains(said) && error.contains("write the algorithm in place"), "{error}");
         }
         // The file of another project, where it is at hand.
         let theirs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/msccl/custom_allreduce_8npus.xml");
         match std::fs::read_to_string(theirs) {
             Ok(text) => {
-                let made = parse("theirs.xml", &text).expect("read");
-                assert_eq!(made.for_data("theirs.xml").expect("in place").verify(), Ok(()));
+                assert_eq!(for_data("theirs.xml", &text).expect("in place").verify(), Ok(()));
             }
             Err(_) => println!("skipped: {theirs} is not here"),
         }

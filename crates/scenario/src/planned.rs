@@ -58,9 +58,8 @@ pub(crate) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Planned
 /// The messages of a file of MSCCL that a table names.
 fn load(scenario: &Scenario, path: &str) -> Result<(Arc<Recipe>, String), String> {
     let (file, text) = scenario.read(path).map_err(|problems| problems.to_string())?;
-    let made = strandway_import::msccl::parse(&file, &text).map_err(|problems| problems.to_string())?;
-    let recipe = made.for_data(&file).map_err(|problems| problems.to_string())?;
-    Ok((Arc::new(recipe.clone()), String::new()))
+    let recipe = strandway_import::msccl::for_data(&file, &text).map_err(|problems| problems.to_string())?;
+    Ok((Arc::new(recipe), String::new()))
 }
 
 impl Planned {

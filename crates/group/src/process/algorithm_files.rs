@@ -24,7 +24,6 @@ fn read(path: &str) -> Result<(Arc<Recipe>, String), String> {
     if text.len() as u64 > BYTES_MAX {
         return Err(format!("{path} has more than {BYTES_MAX} bytes: name a file of MSCCL"));
     }
-    let made = strandway_import::msccl::parse(path, &text).map_err(|problems| problems.to_string())?;
-    let recipe = made.for_data(path).map_err(|problems| problems.to_string())?;
-    Ok((Arc::new(recipe.clone()), blake3::hash(text.as_bytes()).to_hex().to_string()))
+    let recipe = strandway_import::msccl::for_data(path, &text).map_err(|problems| problems.to_string())?;
+    Ok((Arc::new(recipe), blake3::hash(text.as_bytes()).to_hex().to_string()))
 }
