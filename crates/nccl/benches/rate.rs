@@ -17,7 +17,7 @@ use strandway_udp::{Config, Node, Protection};
 
 const KEY: [u8; 16] = [7; 16];
 
-/// What both processes know.
+/// The settings that both processes know.
 #[derive(Clone, Copy)]
 struct Job {
     seconds: f64,

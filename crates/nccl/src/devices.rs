@@ -184,7 +184,7 @@ fn mbps(mbps: f64) -> Rate {
     Rate::from_gbps(1).scaled(mbps / 1_000.0)
 }
 
-/// What fits the smallest MTU, and no more than is useful.
+/// The largest payload that fits the smallest MTU, and no more than is useful.
 fn payload(
     get: &impl Fn(&str) -> Option<String>,
     key: &[u8],

@@ -23,7 +23,7 @@ const BATCH: usize = 256;
 /// A line for NCCL's log: is it a warning, and the text.
 pub(crate) type Sink = fn(Level, &str);
 
-/// What went wrong.
+/// A call that failed: what NCCL is told, and the reason for its log.
 pub(crate) struct Failure {
     pub(crate) outcome: Outcome,
     pub(crate) text: String,

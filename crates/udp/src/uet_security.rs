@@ -91,7 +91,7 @@ impl From<WireError> for Refusal {
     }
 }
 
-/// Whose keys they are.
+/// The owner of the keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Owner {
     /// The domain's.

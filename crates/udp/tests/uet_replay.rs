@@ -147,7 +147,7 @@ fn events(uet: &mut Uet) -> Vec<Event> {
     std::iter::from_fn(|| uet.poll_event()).collect()
 }
 
-/// What our target has answered.
+/// The answers of our target.
 #[derive(Default)]
 struct Answers {
     /// Packets without a hole.

@@ -1,4 +1,4 @@
-//! What a server does for one worker: it answers reminders, and takes copies of results.
+//! A server's answers to one worker: results for reminders, and copies of results that it takes.
 
 use super::Server;
 use strandway_proto::aggregate::{Fragment, Kind, Marks};
@@ -31,10 +31,10 @@ impl Server {
         let entry = self.entries.entry(key).or_default();
         if entry.done.is_some() {
             // A reminder that left before the result could arrive needs no answer.
-            return match entry.finished.is_some_and(|at| now.since(at) < self.job.shape.rtt) {
-                true => (),
-                false => self.answer(key, worker),
-            };
+            if entry.finished.is_none_or(|at| now.since(at) >= self.job.shape.rtt) {
+                self.answer(key, worker);
+            }
+            return;
         }
         entry.slot.get_or_insert(fragment.slot);
         // All workers that lack a result remind the server at about the same time. The answers to a question that was
