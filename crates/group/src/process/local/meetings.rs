@@ -14,8 +14,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A greeting that takes longer fails, and the connection of the node is used: ours.
-const GREETING: Duration = Duration::from_secs(5);
+/// A greeting of a stranger that takes longer fails: ours.
+const STRANGER: Duration = Duration::from_secs(5);
+/// A greeting of ours that takes longer fails, and the connection of the node is used: ours. A process that stands still
+/// does not answer by sockets either, and the end of a process ends its greeting at once.
+const CALL: Duration = Duration::from_secs(60);
 /// Greetings of strangers at a time: ours. Others wait to be accepted.
 const STRANGERS: usize = 256;
 /// Links that no connection uses yet: ours, as many as a node has connections at the most.
@@ -32,7 +35,8 @@ const NO_WATCH: Refused = "the kernel watches no more descriptors";
 
 pub(super) struct Meetings {
     greeter: Greeter,
-    listener: OwnedFd,
+    /// None once no descriptor is left for those who call.
+    listener: Option<OwnedFd>,
     name: String,
     /// Watches the listener, greetings and the ends of all links.
     pub(super) watch: Arc<OwnedFd>,
@@ -63,7 +67,7 @@ impl Meetings {
         epoll::add(&watch, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
         let meetings = Meetings {
             greeter: Greeter::new(id, secret),
-            listener,
+            listener: Some(listener),
             name,
             watch: Arc::new(watch),
             greetings: HashMap::new(),
@@ -71,7 +75,7 @@ impl Meetings {
             ring: RING_MAX,
             descriptors,
         };
-        meetings.note_descriptor(meetings.listener.as_raw_fd());
+        meetings.listener.iter().for_each(|listener| meetings.note_descriptor(listener.as_raw_fd()));
         Ok(meetings)
     }
 
@@ -128,7 +132,9 @@ impl Meetings {
                 number => found.push(Found::End(number)),
             }
         }
-        let late = |(_, (greeting, _)): &(&u64, &(Greeting, Option<Id>))| greeting.began.elapsed() > GREETING;
+        let late = |(_, (greeting, called)): &(&u64, &(Greeting, Option<Id>))| {
+            greeting.began.elapsed() > if called.is_some() { CALL } else { STRANGER }
+        };
         let late: Vec<u64> = self.greetings.iter().filter(late).map(|(number, _)| *number).collect();
         for (greeting, called) in
             late.into_iter().filter_map(|number| self.greetings.remove(&number)).collect::<Vec<_>>()
@@ -141,16 +147,17 @@ impl Meetings {
 
     fn accept(&mut self) {
         while self.greetings.values().filter(|(_, called)| called.is_none()).count() < STRANGERS {
-            match greeting::accept(&self.listener) {
+            let Some(listener) = &self.listener else { return };
+            match greeting::accept(listener) {
                 // If it is not watched, it hears the end of its socket.
                 Ok(Ok(greeting)) => drop(self.begin(greeting, None)),
-                // A process of another user.
-                Ok(Err(_)) => {}
+                // A process of another user, or a signal.
+                Ok(Err(_)) | Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
                 Err(_) => {
-                    // No descriptor is left. The listener would wake this process for ever.
-                    let _ = epoll::delete(&self.watch, &self.listener);
-                    return;
+                    // No descriptor is left. Those who call hear at once that nobody listens.
+                    self.forget_descriptor(listener.as_raw_fd());
+                    self.listener = None;
                 }
             }
         }
