@@ -4,8 +4,12 @@
 //! visited in the same window ([`crate::slice`]). The calendar only sorts entries by window and by group of
 //! neighbouring ports or hosts; the entries of one port are sorted when the port is visited.
 
-use crate::prefetch::{prefetch, prefetch_all};
+mod batch;
+mod order;
+
 use crate::road::Transit;
+use batch::{Batch, Spare};
+pub(crate) use order::Order;
 use std::collections::BTreeMap;
 
 /// An event at a port or host that is not a packet.
@@ -26,150 +30,8 @@ pub(crate) const GROUP: usize = 1 << GROUP_SHIFT;
 /// The largest number of windows in the ring; entries beyond it cost more.
 const WINDOWS_MAX: u64 = 1024;
 
-/// Entries in a block: 2 KiB.
-const BLOCK: usize = 64;
-
 /// The source of an entry that stands for a visit to a stop.
 const VISIT: u32 = u32::MAX;
-
-/// The entries of one group in one window. Entries are in blocks, which are never moved and are reused while they are
-/// in the cache; all blocks except the last are full.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Batch {
-    blocks: Vec<Vec<Transit>>,
-    /// The block that is being filled.
-    open: Vec<Transit>,
-    /// Stops that are visited even without an entry.
-    visits: Visits,
-}
-
-/// A set of stops of one group.
-#[derive(Clone, Copy, Debug, Default)]
-struct Visits([u64; GROUP / 64]);
-
-impl Visits {
-    /// Adds a stop.
-    #[inline]
-    fn add(&mut self, place: usize) {
-        self.0[place % GROUP / 64] |= 1 << (place % 64);
-    }
-
-    #[inline]
-    fn is_empty(self) -> bool {
-        self.0 == [0; GROUP / 64]
-    }
-
-    fn count(&self) -> usize {
-        self.0.iter().map(|w| w.count_ones() as usize).sum()
-    }
-}
-
-/// The numbers of the bits that are set, in order.
-#[inline]
-fn ones(mut word: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let bit = word.trailing_zeros() as usize;
-        word &= word.wrapping_sub(1);
-        (bit < 64).then_some(bit)
-    })
-}
-
-impl Batch {
-    /// Number of entries and visits.
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.entries() + self.visits.count()
-    }
-
-    #[inline]
-    fn entries(&self) -> usize {
-        self.blocks.len() * BLOCK + self.open.len()
-    }
-
-    /// Adds an entry, and to `due` one if it is the first.
-    #[inline(always)]
-    fn add(&mut self, entry: Transit, spare: &mut Spare, due: &mut u32) {
-        if self.open.len() == self.open.capacity() {
-            *due += u32::from(self.renew(spare));
-        }
-        self.open.push(entry);
-    }
-
-    /// Adds a visit to a stop, and to `due` one if it is the first.
-    #[inline]
-    fn visit(&mut self, stop: u32, due: &mut u32) {
-        *due += u32::from(self.visits.is_empty());
-        self.visits.add(stop as usize);
-    }
-
-    /// The value by which its entries and visits have raised `due`.
-    fn due(&self) -> u32 {
-        u32::from(self.open.capacity() > 0) + u32::from(!self.visits.is_empty())
-    }
-
-    /// Opens a new block. True if it is the batch's first one.
-    #[cold]
-    fn renew(&mut self, spare: &mut Spare) -> bool {
-        let is_first = self.open.capacity() == 0;
-        let block = spare.blocks.pop().unwrap_or_else(|| Vec::with_capacity(BLOCK));
-        let full = std::mem::replace(&mut self.open, block);
-        if !full.is_empty() {
-            if self.blocks.capacity() == 0
-                && let Some(list) = spare.lists.pop()
-            {
-                self.blocks = list;
-            }
-            self.blocks.push(full);
-        }
-        is_first
-    }
-
-    /// As [`Batch::each`], for the first time: the block after the present one is brought into the cache meanwhile.
-    #[inline]
-    fn each_at_first(&self, mut tell: impl FnMut(&Transit)) {
-        for (n, block) in self.blocks.iter().chain(std::iter::once(&self.open)).enumerate() {
-            let next = self.blocks.get(n + 1).unwrap_or(&self.open);
-            for (at, two) in block.chunks(2).enumerate() {
-                prefetch(next.as_ptr().wrapping_add(2 * at).cast());
-                two.iter().for_each(&mut tell);
-            }
-        }
-    }
-
-    /// Calls `tell` with every entry, in the order of insertion.
-    #[inline]
-    fn each(&self, mut tell: impl FnMut(&Transit)) {
-        for block in self.blocks.iter().chain(std::iter::once(&self.open)) {
-            for entry in block {
-                tell(entry);
-            }
-        }
-    }
-}
-
-/// Memory of processed batches, for reuse.
-#[derive(Debug, Default)]
-struct Spare {
-    blocks: Vec<Vec<Transit>>,
-    lists: Vec<Vec<Vec<Transit>>>,
-}
-
-impl Spare {
-    /// Keeps the memory of a processed batch.
-    fn keep(&mut self, mut batch: Batch) {
-        if batch.open.capacity() > 0 {
-            batch.open.clear();
-            self.blocks.push(batch.open);
-        }
-        if batch.blocks.capacity() > 0 {
-            for mut block in batch.blocks.drain(..) {
-                block.clear();
-                self.blocks.push(block);
-            }
-            self.lists.push(batch.blocks);
-        }
-    }
-}
 
 /// Future entries, by window and group.
 pub(crate) struct Calendar {
@@ -357,7 +219,7 @@ impl Calendar {
     pub(crate) fn prefetch(&self, group: usize) {
         if group < self.groups {
             let batch = &self.ring[(self.window & self.mask) as usize * self.groups + group];
-            prefetch_all(&batch.blocks.first().unwrap_or(&batch.open)[..]);
+            batch.prefetch();
         }
     }
 
@@ -373,155 +235,6 @@ impl Calendar {
     #[inline]
     pub(crate) fn give_back(&mut self, batch: Batch) {
         self.spare.keep(batch);
-    }
-}
-
-/// The entries of each stop are first put into at most `1 << BUCKET_BITS` buckets of time, then sorted.
-const BUCKET_BITS: u32 = 4;
-/// The entries of a group with one stop are first put into at most `1 << ONE_BITS` buckets of time, then sorted.
-const ONE_BITS: u32 = 12;
-/// The target number of entries per bucket.
-const BUCKET: usize = 1;
-
-/// The entries of a batch in order of (stop, time, source).
-#[derive(Default)]
-pub(crate) struct Order {
-    entries: Vec<Transit>,
-    /// The index of each bucket's first entry.
-    starts: Vec<u32>,
-    /// The bucket of each entry of the batch.
-    buckets: Vec<u16>,
-    /// The binary logarithm of the number of buckets per stop.
-    bits: u32,
-    /// Entries of a group of one stop.
-    count: usize,
-    /// Stops that have entries, or that are visited without one, in order.
-    stops: Vec<u8>,
-}
-
-impl Order {
-    /// Sorts a batch; windows have `span` ps.
-    pub(crate) fn arrange(&mut self, batch: &Batch, span: u64) {
-        let count = batch.entries();
-        let bits = (count / (GROUP * BUCKET)).checked_ilog2().map_or(0, |b| b + 1).min(BUCKET_BITS);
-        let scale = (1u64 << (32 + bits)) / span;
-        let buckets = GROUP << bits;
-        self.bits = bits;
-        self.starts.clear();
-        self.starts.resize(buckets + 2, 0);
-        let starts = &mut self.starts[..];
-        if self.entries.len() < count {
-            self.entries.resize(count, Transit::note(0, 0));
-        }
-        if self.buckets.len() < count {
-            self.buckets.resize(count, 0);
-        }
-        let entries = &mut self.entries[..count];
-        let mut places = self.buckets.iter_mut();
-        batch.each_at_first(|e| {
-            let bucket = (usize::from(e.place()) << bits) + ((e.offset() * scale) >> 32) as usize;
-            let bucket = bucket & (buckets - 1);
-            starts[bucket + 2] += 1;
-            if let Some(place) = places.next() {
-                *place = bucket as u16;
-            }
-        });
-        let mut sum = 0;
-        for start in &mut starts[2..] {
-            sum += *start;
-            *start = sum;
-        }
-        // Until its entries are in place, a bucket's start stands one place further to the right.
-        self.stops.clear();
-        let mut touched = batch.visits;
-        // A few entries are read faster than the starts of all stops.
-        if count < GROUP {
-            self.buckets[..count].iter().for_each(|bucket| touched.add(usize::from(*bucket) >> bits));
-        } else {
-            for (word, set) in touched.0.iter_mut().enumerate() {
-                let first_of = |stop: usize| starts[((word * 64 + stop) << bits) + 1];
-                *set = (0..64).fold(*set, |set, n| set | u64::from(first_of(n) != first_of(n + 1)) << n);
-            }
-        }
-        for (word, set) in touched.0.into_iter().enumerate() {
-            self.stops.extend(ones(set).map(|bit| (word * 64 + bit) as u8));
-        }
-        let mut places = self.buckets.iter();
-        batch.each(|e| {
-            let bucket = places.next().map_or(0, |place| usize::from(*place));
-            let start = &mut starts[bucket + 1];
-            entries[*start as usize] = *e;
-            *start += 1;
-        });
-        for &stop in &self.stops {
-            let stop = usize::from(stop);
-            let (from, to) = (self.starts[stop << bits] as usize, self.starts[(stop + 1) << bits] as usize);
-            sort(&mut self.entries[from..to], bits);
-        }
-    }
-
-    /// Sorts the entries of a group with a single stop.
-    pub(crate) fn arrange_one(&mut self, batch: &Batch, span: u64) {
-        let count = batch.entries();
-        self.bits = count.max(1).ilog2().min(ONE_BITS);
-        let scale = (1u64 << (32 + self.bits)) / span;
-        let bucket = |e: &Transit| ((e.offset() * scale) >> 32) as usize & ((1 << ONE_BITS) - 1);
-        self.starts.clear();
-        self.starts.resize((1 << self.bits) + 1, 0);
-        let starts = &mut self.starts[..];
-        batch.each(|e| starts[bucket(e) + 1] += 1);
-        for i in 1..starts.len() {
-            starts[i] += starts[i - 1];
-        }
-        if self.entries.len() < count {
-            self.entries.resize(count, Transit::note(0, 0));
-        }
-        let entries = &mut self.entries[..];
-        batch.each(|e| {
-            let start = &mut starts[bucket(e)];
-            entries[*start as usize] = *e;
-            *start += 1;
-        });
-        self.count = count;
-        sort(&mut self.entries[..count], ONE_BITS);
-    }
-
-    /// The entries of a group with a single stop.
-    pub(crate) fn all(&self) -> &[Transit] {
-        &self.entries[..self.count]
-    }
-
-    /// The entries of the `n`-th stop of the group.
-    #[inline]
-    pub(crate) fn of(&self, n: usize) -> &[Transit] {
-        &self.entries[self.starts[n << self.bits] as usize..self.starts[(n + 1) << self.bits] as usize]
-    }
-
-    /// The stops of the group to visit, in order.
-    #[inline]
-    pub(crate) fn stops(&self) -> &[u8] {
-        &self.stops
-    }
-}
-
-/// Sorts one stop's entries by (time, source). They are nearly in order already.
-#[inline]
-fn sort(entries: &mut [Transit], bits: u32) {
-    if entries.len() > 32 << bits {
-        return entries.sort_by_key(Transit::key);
-    }
-    for i in 1..entries.len() {
-        let key = entries[i].key();
-        if key >= entries[i - 1].key() {
-            continue;
-        }
-        let entry = entries[i];
-        let mut at = i;
-        while at > 0 && key < entries[at - 1].key() {
-            entries[at] = entries[at - 1];
-            at -= 1;
-        }
-        entries[at] = entry;
     }
 }
 
