@@ -1,5 +1,7 @@
 #![no_main]
 //! A topology file of SimAI or ASTRA-sim.
+use strandway_import::simai_topology;
+
 libfuzzer_sys::fuzz_target!(|text: &str| {
-    let _ = strandway_import::simai_topology::parse("fuzz", text).map(|made| made.describe());
+    let _ = simai_topology::parse("fuzz", text).map(|made| simai_topology::describe(&made));
 });

@@ -1,4 +1,4 @@
-//! Reads the text of a file.
+//! Reads the text or the bytes of a file.
 
 use crate::Problems;
 use std::io::Read;
@@ -15,6 +15,16 @@ const STANDARD_INPUT: &str = "-";
 /// # Errors
 /// If the file cannot be read, is a directory, is longer than 1 GiB, or is not text.
 pub fn read_file(path: &Path) -> Result<String, Problems> {
+    let fail = || Problems::with_file(&path.display().to_string(), "is not text", "save it as UTF-8");
+    let text = String::from_utf8(read_bytes(path)?).map_err(|_| fail())?;
+    Ok(text.strip_prefix('\u{feff}').map(str::to_string).unwrap_or(text))
+}
+
+/// Reads the bytes of a file, a pipe, or standard input (`-`).
+///
+/// # Errors
+/// If the file cannot be read, is a directory, or is longer than 1 GiB.
+pub fn read_bytes(path: &Path) -> Result<Vec<u8>, Problems> {
     let file = path.display().to_string();
     let fail = |what: String, remedy: &str| Problems::with_file(&file, what, remedy);
     let unreadable = |e: std::io::Error| fail(format!("cannot be read: {e}"), "check the path");
@@ -35,8 +45,7 @@ pub fn read_file(path: &Path) -> Result<String, Problems> {
     if bytes.len() as u64 > FILE_LIMIT {
         return Err(fail("is longer than 1 GiB".into(), "files up to 1 GiB are read"));
     }
-    let text = String::from_utf8(bytes).map_err(|_| fail("is not text".into(), "save it as UTF-8"))?;
-    Ok(text.strip_prefix('\u{feff}').map(str::to_string).unwrap_or(text))
+    Ok(bytes)
 }
 
 #[cfg(unix)]

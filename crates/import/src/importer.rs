@@ -1,7 +1,7 @@
 //! The table of text formats.
 
 use crate::trace::Trace;
-use crate::{Problems, aicb, goal, htsim, msccl, nccl, nccl_tuner, simai, simai_topology};
+use crate::{Problems, aicb, goal, htsim, infragraph, msccl, nccl, nccl_tuner, simai, simai_topology};
 
 /// A function that reads a trace from a file of this name and text, for a number of GPUs if the file does not say it.
 pub type ReadTrace = fn(file: &str, text: &str, gpus: Option<u32>) -> Result<Trace, Problems>;
@@ -20,7 +20,7 @@ pub struct Importer {
 }
 
 /// All text formats. The first one that recognises a text describes and reads it.
-pub const IMPORTERS: [Importer; 10] = [
+pub const IMPORTERS: [Importer; 11] = [
     Importer {
         name: "a workload of SimAI",
         recognises: simai::is_workload,
@@ -64,6 +64,12 @@ pub const IMPORTERS: [Importer; 10] = [
         trace: Some(aicb::parse),
     },
     Importer {
+        name: "an InfraGraph",
+        recognises: infragraph::is_infragraph,
+        describe: |file, text, _| Ok(infragraph::parse(file, text, None)?.describe()),
+        trace: None,
+    },
+    Importer {
         name: "an htsim topology",
         recognises: htsim::is_topology,
         describe: |file, text, _| htsim::describe_topology(file, text),
@@ -78,7 +84,7 @@ pub const IMPORTERS: [Importer; 10] = [
     Importer {
         name: "a topology of SimAI",
         recognises: simai_topology::is_topology,
-        describe: |file, text, _| Ok(simai_topology::parse(file, text)?.describe()),
+        describe: |file, text, _| Ok(simai_topology::describe(&simai_topology::parse(file, text)?)),
         trace: None,
     },
 ];

@@ -6,6 +6,8 @@ mod file;
 pub mod goal;
 pub mod htsim;
 mod importer;
+pub mod infragraph;
+pub mod leaf_spine;
 pub mod msccl;
 pub mod nccl;
 pub mod nccl_tuner;
@@ -17,7 +19,7 @@ pub mod trace;
 mod wire;
 mod xml;
 
-pub use file::read_file;
+pub use file::{read_bytes, read_file};
 pub use importer::{IMPORTERS, Importer, ReadTrace};
 pub use problem::{Problem, Problems, nearest, suggest};
 
@@ -53,6 +55,9 @@ pub fn describe_file_for(path: &Path, gpus: Option<u32>) -> Result<String, Probl
     if !pipes && (path.is_dir() || is_et || !path.exists() && chakra::files_of(path).is_ok()) {
         return Ok(chakra::files_of(path)?.read(&file, chakra::Options::default(), None)?.describe());
     }
+    if !pipes && infragraph::is_protobuf(path) {
+        return Ok(infragraph::parse_protobuf(&file, &read_bytes(path)?, None)?.describe());
+    }
     if !pipes && let Ok(opened) = std::fs::File::open(path) {
         let mut bytes = BufReader::new(opened);
         let start = bytes.fill_buf().unwrap_or_default();
@@ -73,6 +78,6 @@ pub fn describe(file: &str, text: &str, gpus: Option<u32>) -> Result<String, Pro
         return (importer.describe)(file, text, gpus);
     }
     let remedy = "known are Chakra traces (.et), GOAL schedules, workloads (.txt), lists (.csv) and topologies of SimAI and \
-                  AICB, MSCCL and NCCL files (.xml, .csv), and htsim traffic matrices (.cm) and topologies (.topo)";
+                  AICB, InfraGraph (.yaml, .json, .pb), MSCCL and NCCL files (.xml, .csv), and htsim traffic matrices (.cm) and topologies (.topo)";
     Err(Problems::with_file(file, "is of no kind that is known", remedy))
 }

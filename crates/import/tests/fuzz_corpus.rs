@@ -49,11 +49,17 @@ fn traces_never_panic() {
 
 #[test]
 fn files_of_other_projects_never_panic() {
-    use strandway_import::{aicb, msccl, nccl, nccl_tuner, simai, simai_topology};
+    use strandway_import::{aicb, infragraph, msccl, nccl, nccl_tuner, simai, simai_topology};
     replay("simai_parse", |text| drop(simai::parse("a", text).map(|workload| workload.describe())));
     replay("aicb_parse", |text| drop(aicb::parse("a", text, Some(16))));
     replay("msccl_parse", |text| drop(msccl::parse("a", text).map(|made| made.describe())));
-    replay("simai_topology_parse", |text| drop(simai_topology::parse("a", text).map(|made| made.describe())));
+    replay("simai_topology_parse", |text| {
+        drop(simai_topology::parse("a", text).map(|made| simai_topology::describe(&made)))
+    });
+    replay("infragraph_parse", |text| {
+        let _ = infragraph::parse("a", text, None).map(|made| made.describe());
+        let _ = infragraph::parse_protobuf("a", text.as_bytes(), None).map(|made| made.describe());
+    });
     replay("nccl_parse", |text| {
         let _ = nccl::parse("a", text).map(|server| server.describe());
         let _ = nccl::describe_graphs("a", text);

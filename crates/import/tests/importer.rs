@@ -87,6 +87,7 @@ fn each_format_of_the_table_recognises_a_file_of_its_corpus() {
         ("an algorithm of MSCCL", "msccl_parse"),
         ("a topology of NCCL", "nccl_parse"),
         ("a list of AICB", "aicb_parse"),
+        ("an InfraGraph", "infragraph_parse"),
         ("an htsim topology", "topo_parse"),
         ("an htsim traffic matrix", "cm_parse"),
         ("a topology of SimAI", "simai_topology_parse"),

@@ -169,3 +169,50 @@ fn a_list_of_links_is_read_and_its_mistakes_have_lines() {
         assert!(problems.contains(said), "{edges}{more}: {problems}");
     }
 }
+
+#[test]
+fn a_document_of_infragraph_is_a_clos_or_a_graph() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let load = |document: &str, more: &str| {
+        std::fs::write(folder.path().join("d.yaml"), document).expect("a file");
+        let file = folder.path().join("s.toml");
+        let text = format!("[fabric]\nkind = \"infragraph\"\ntopo = \"d.yaml\"\n{more}\n{}", one_packet(0, 3));
+        std::fs::write(&file, text).expect("a file");
+        strandway_lab::Scenario::load(&file).and_then(|scenario| check(&scenario))
+    };
+    let parts = "devices:\n- name: h\n  components:\n  - {name: gpu, count: 2, choice: xpu}\n  - {name: nic, count: 1, choice: nic}\n\
+        - name: s\n  components:\n  - {name: port, count: 8, choice: port}\n\
+        links:\n- {name: low, physical: {bandwidth: {gigabits_per_second: 100}, latency: {us: 2}}}\n- name: high\n\
+        instances:\n- {name: host, device: h, count: 4}\n- {name: leaf, device: s, count: 2}\n- {name: top, device: s, count: 2}\n\
+        edges:\n\
+        - {ep1: {instance: 'host[0:2]', component: nic}, ep2: {instance: 'leaf[0]', component: 'port[0:2]'}, link: low, scheme: one2one}\n\
+        - {ep1: {instance: 'host[2:4]', component: nic}, ep2: {instance: 'leaf[1]', component: 'port[0:2]'}, link: low, scheme: one2one}\n";
+    let edge = |leaf: u32, top: u32| {
+        format!(
+            "- {{ep1: {{instance: 'leaf[{leaf}]', component: 'port[{}]'}}, ep2: {{instance: 'top[{top}]', component: 'port[{leaf}]'}}, link: high, scheme: one2one}}\n",
+            2 + top
+        )
+    };
+    // Two spines: the same fabric as the one written by hand.
+    let clos = [edge(0, 0), edge(0, 1), edge(1, 0), edge(1, 1)].concat();
+    let made = load(&format!("{parts}{clos}"), "latency = \"2 us\"").unwrap_or_else(|problems| panic!("{problems}"));
+    let by_hand = "[fabric]\nhosts = 4\nhosts_per_leaf = 2\nspines = 2\nrate = \"100 Gbps\"\nuplink_rate = \"400 Gbps\"\nlatency = \"2 us\"\n";
+    let wanted = parse(&format!("{by_hand}{}", one_packet(0, 3))).and_then(|scenario| check(&scenario)).expect("sound");
+    assert_eq!(made.plan.topology, wanted.plan.topology);
+    // One spine above the other: a graph.
+    let chain = [edge(0, 0), edge(1, 1)].concat()
+        + "- {ep1: {instance: 'top[0]', component: 'port[7]'}, ep2: {instance: 'top[1]', component: 'port[7]'}, link: high, scheme: one2one}\n";
+    let made = load(&format!("{parts}{chain}"), "").unwrap_or_else(|problems| panic!("{problems}"));
+    let links = made.plan.topology.links_of_path(HostId(0), HostId(3));
+    let shown: Vec<String> = links.iter().map(|link| format!("{} {}", link.rate, link.latency)).collect();
+    assert_eq!(shown, ["100 Gbps 2 us", "400 Gbps 1 us", "400 Gbps 1 us", "400 Gbps 1 us", "100 Gbps 2 us"]);
+    for (document, more, said) in [
+        ("devices: []\ninstances: []\n", "", "has no link of a host"),
+        (parts, "", "links must join all switches"),
+        (&format!("{parts}{clos}"), "spines = 3", "fabric.spines"),
+        (&format!("{parts}{chain}"), "routing = \"direct\"", "fabric.routing"),
+    ] {
+        let problems = load(document, more).map(|_| ()).expect_err(said).to_string();
+        assert!(problems.contains(said), "{more}: {problems}");
+    }
+}

@@ -90,7 +90,7 @@ fn build(scenario: &Scenario, sink: &Sink, values: impl FnOnce(&Experiment) -> B
     if !can_reduce(sink, scenario, &workloads, &fabric, &servers) {
         return None;
     }
-    notes.extend(servers.assumed.iter().cloned());
+    notes.extend(fabric.assumed.iter().chain(&servers.assumed).cloned());
     let context = Context {
         sink,
         servers: &servers,

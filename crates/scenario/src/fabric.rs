@@ -2,6 +2,7 @@
 
 use crate::faults::Faults;
 use crate::graphs;
+use crate::infragraph;
 use crate::keys;
 use crate::reader::{Section, Sink};
 use crate::scenario::Scenario;
@@ -13,12 +14,23 @@ use strandway_fabric::plan::{
 };
 use strandway_fabric::quantity::Size;
 use strandway_fabric::topology::NodeKind;
-use strandway_import::simai_topology::Described;
+use strandway_import::leaf_spine::EqualServers;
 use strandway_proto::Profile;
 use strandway_proto::units::{Bytes, Rate, Span};
 
-const KINDS: [&str; 10] =
-    ["leaf-spine", "fat-tree", "multi-plane", "sites", "dragonfly", "torus", "hyperx", "graph", "htsim", "simai"];
+const KINDS: [&str; 11] = [
+    "leaf-spine",
+    "fat-tree",
+    "multi-plane",
+    "sites",
+    "dragonfly",
+    "torus",
+    "hyperx",
+    "graph",
+    "htsim",
+    "simai",
+    "infragraph",
+];
 
 /// The checked `[fabric]`, without sizes of switches, which also depend on the profile.
 #[derive(Clone, Debug)]
@@ -29,7 +41,9 @@ pub(crate) struct Fabric {
     /// The permanent losses of its long links.
     pub(crate) losses: Faults,
     /// The servers, if a file describes them together with the fabric.
-    pub(crate) described: Option<Described>,
+    pub(crate) described: Option<EqualServers>,
+    /// The assumptions of a run that the file of a fabric does not state.
+    pub(crate) assumed: Vec<String>,
     switches: Switches,
 }
 
@@ -82,14 +96,8 @@ pub(crate) fn read(
     let switches = switches(&section);
     let written = section.choice("routing", &Routing::NAMES).and_then(Routing::named);
     let mut routing = written.or(wanted.map(|(routing, _)| routing)).unwrap_or(Routing::Hashed);
-    if graphs::KINDS.contains(&kind) && matches!(routing, Routing::Direct | Routing::Source) {
-        if let Some(written) = written {
-            graphs::refuse_routing(sink, written.name());
-        }
-        routing = Routing::Hashed;
-    }
     let mut losses = Faults::default();
-    let mut described = None;
+    let (mut described, mut assumed) = (None, Vec::new());
     let topology = match kind {
         "sites" => {
             let wish = |said: Option<bool>| said == Some(true);
@@ -102,8 +110,12 @@ pub(crate) fn read(
         }
         "htsim" => imported(&section, scenario),
         "simai" => graph(&section, scenario).map(|(topology, made)| {
-            described = Some(made);
+            described = Some(made.servers());
             topology
+        }),
+        "infragraph" => infragraph::read(&section, scenario).map(|made| {
+            (described, assumed) = (made.servers, made.assumed);
+            made.topology
         }),
         "fat-tree" => fat_tree(&section, nodes),
         kind if graphs::KINDS.contains(&kind) => graphs::read(&section, scenario, kind, nodes),
@@ -111,6 +123,12 @@ pub(crate) fn read(
     };
     keys::finish(section, "fabric");
     let topology = topology?;
+    if topology.graph().is_some() && matches!(routing, Routing::Direct | Routing::Source) {
+        if let Some(written) = written {
+            graphs::refuse_routing(sink, written.name());
+        }
+        routing = Routing::Hashed;
+    }
     if routing.is_adaptive() && kind == "sites" {
         let what = "does not work over long links: a leaf has one uplink per pair of sites and bundle, and paths are chosen by entropy";
         sink.add("fabric.routing", format!("\"{}\"", routing.name()), what, "choose \"hashed\"");
@@ -120,7 +138,7 @@ pub(crate) fn read(
             wanted.filter(|_| written.is_none()).map_or(String::new(), |(_, profile)| format!(", as {profile} wants"));
         segments_fit(sink, &topology, &by);
     }
-    Some(Fabric { kind, topology, routing, losses, described, switches })
+    Some(Fabric { kind, topology, routing, losses, described, assumed, switches })
 }
 
 /// A micro segment (uSID) has 16 bits: two for its kind, three for the plane, eleven for a number that is not zero.

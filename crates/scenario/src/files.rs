@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use strandway_import::{Problem, Problems, read_file};
+use strandway_import::{Problem, Problems, read_bytes, read_file};
 use toml::Table;
 
 /// Reads the files of a scenario. Clones share the list of files that were read.
@@ -44,6 +44,13 @@ impl Files {
         let path = self.folder.join(name);
         self.note(&path);
         Ok((path.display().to_string(), read_file(&path)?))
+    }
+
+    /// Reads a file that the scenario names and that is no text. Returns the file's name in messages, and its bytes.
+    pub(crate) fn read_bytes(&self, name: &str) -> Result<(String, Vec<u8>), Problems> {
+        let path = self.folder.join(name);
+        self.note(&path);
+        Ok((path.display().to_string(), read_bytes(&path)?))
     }
 
     /// The path of a file that the scenario names.

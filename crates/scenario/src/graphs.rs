@@ -32,11 +32,7 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, nodes
     let wanted = section.count("hosts", 1, HOSTS_MAX).or(nodes.filter(|_| !section.has("hosts")).map(u64::from));
     let (levels, inside) = levels(section, planes, Rate::from_gbps(400))?;
     let each = section.count("hosts_per_leaf", 1, COUNT_MAX);
-    let paths = match section.choice("paths", &["minimal", "valiant", "ugal"]) {
-        Some("valiant") => GraphPaths::Valiant,
-        Some("ugal") => GraphPaths::Ugal,
-        _ => GraphPaths::Minimal,
-    };
+    let paths = paths(section);
     let (switches, each) = match kind {
         "dragonfly" => a_dragonfly(section, wanted, each, levels[1])?,
         "graph" => (listed(section, scenario, levels[1])?, each.unwrap_or(1)),
@@ -71,6 +67,15 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, nodes
             section.sink.add(section.name(), "", said, "make the fabric smaller or correct its links");
             None
         }
+    }
+}
+
+/// The paths of packets in a graph.
+pub(super) fn paths(section: &Section<'_>) -> GraphPaths {
+    match section.choice("paths", &["minimal", "valiant", "ugal"]) {
+        Some("valiant") => GraphPaths::Valiant,
+        Some("ugal") => GraphPaths::Ugal,
+        _ => GraphPaths::Minimal,
     }
 }
 

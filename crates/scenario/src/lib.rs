@@ -15,6 +15,7 @@ mod generate;
 mod graphs;
 mod host_list;
 pub mod ideal_fct;
+mod infragraph;
 mod job;
 pub mod keys;
 mod maker;

@@ -156,6 +156,11 @@ impl Scenario {
         self.files.read(name)
     }
 
+    /// Reads a file that the scenario names and that is no text. Returns the file's name in messages, and its bytes.
+    pub(crate) fn read_bytes(&self, name: &str) -> Result<(String, Vec<u8>), Problems> {
+        self.files.read_bytes(name)
+    }
+
     /// The path of a file that the scenario names.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.files.path(name)

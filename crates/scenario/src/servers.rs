@@ -5,8 +5,8 @@ use crate::keys;
 use crate::reader::{Section, Sink};
 use crate::scenario::Scenario;
 use strandway_collective::server::GPUS_MAX;
+use strandway_import::leaf_spine::EqualServers;
 use strandway_import::nccl::{self, Server};
-use strandway_import::simai_topology::Described;
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Rate, Span};
 
@@ -87,12 +87,12 @@ pub(crate) fn read(sink: &Sink, scenario: &Scenario, fabric: &Fabric) -> Servers
 }
 
 /// The server of a file that describes the whole fabric.
-fn of_fabric(made: &Described) -> Server {
+fn of_fabric(made: &EqualServers) -> Server {
     Server {
-        gpus: made.gpus_per_server,
-        nics: made.gpus_per_server,
+        gpus: made.gpus,
+        nics: made.nics,
         inside: made.inside.map(|(rate, _)| rate),
-        rails: if made.rails { made.gpus_per_server } else { 0 },
+        rails: if made.rails { made.nics } else { 0 },
         ..Server::default()
     }
 }

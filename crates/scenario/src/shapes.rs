@@ -6,7 +6,8 @@ use strandway_fabric::Topology;
 use strandway_fabric::topology::{Level, Pods, Shape};
 use strandway_import::HOSTS_MAX;
 use strandway_import::htsim;
-use strandway_import::simai_topology::{self, Described};
+use strandway_import::leaf_spine::Described;
+use strandway_import::simai_topology;
 use strandway_proto::units::{Rate, Span};
 use toml::Value;
 
@@ -32,13 +33,19 @@ pub(super) fn levels(section: &Section<'_>, planes: u64, default: Rate) -> Optio
     let uplink = section.rate("uplink_rate").unwrap_or(rate);
     let core = if section.has("core_rate") { section.rate("core_rate").unwrap_or(uplink) } else { uplink };
     let latency = latency(section, "latency", Span::from_us(1))?;
+    let inside = switch_latency(section)?;
+    let level = |rate| Level { rate, latency };
+    Some(([level(rate), level(uplink), level(core)], [inside; 3]))
+}
+
+/// The time that a packet takes inside a switch.
+pub(super) fn switch_latency(section: &Section<'_>) -> Option<Span> {
     let inside = section.span("switch_latency").unwrap_or(Span::ZERO);
     if inside > Span::from_ms(1000) {
         section.wrong("switch_latency", "is more than a second", "write, say, \"500 ns\"");
         return None;
     }
-    let level = |rate| Level { rate, latency };
-    Some(([level(rate), level(uplink), level(core)], [inside; 3]))
+    Some(inside)
 }
 
 /// The propagation delay of one link.
@@ -233,6 +240,12 @@ pub(super) fn graph(section: &Section<'_>, scenario: &Scenario) -> Option<(Topol
             return None;
         }
     };
+    let topology = of_described(section, &made, Span::ZERO)?;
+    Some((topology, made))
+}
+
+/// The leaf-spine fabric that a file describes. `inside`: the time that a packet takes inside a switch.
+pub(super) fn of_described(section: &Section<'_>, made: &Described, inside: Span) -> Option<Topology> {
     let shape = Shape {
         hosts: made.gpus,
         planes: made.planes as u8,
@@ -243,8 +256,7 @@ pub(super) fn graph(section: &Section<'_>, scenario: &Scenario) -> Option<(Topol
     };
     let level = |rate| Level { rate, latency: made.latency };
     let nic = Rate(made.rate.0 / u64::from(made.planes));
-    let topology = make(section, shape, [level(nic), level(made.uplink), level(made.uplink)], [Span::ZERO; 3])?;
-    Some((topology, made))
+    make(section, shape, [level(nic), level(made.uplink), level(made.uplink)], [inside; 3])
 }
 
 /// The fabric of an htsim topology file.

@@ -1,0 +1,56 @@
+"""Documents that the package `infragraph` writes are read, and what is read has its links."""
+
+import subprocess
+import sys
+
+import pytest
+
+infragraph = pytest.importorskip("infragraph", reason="needs the package infragraph (pip install infragraph)")
+
+from infragraph.blueprints.devices.generic.generic_switch import Switch  # noqa: E402
+from infragraph.blueprints.devices.generic.server import Server  # noqa: E402
+from infragraph.blueprints.devices.nvidia.dgx import NvidiaDGX  # noqa: E402
+from infragraph.blueprints.fabrics.clos_fat_tree_fabric import ClosFatTreeFabric  # noqa: E402
+from infragraph.blueprints.fabrics.closfabric import ClosFabric  # noqa: E402
+from infragraph.blueprints.fabrics.dragonfly_fabric import DragonflyFabric  # noqa: E402
+from infragraph.blueprints.fabrics.single_tier_fabric import SingleTierFabric  # noqa: E402
+
+
+FABRICS = {
+    "two tiers": (
+        lambda: ClosFatTreeFabric(Switch(port_count=8), Server(), 2, []),
+        "32 GPUs, a NIC each, 2 per server; 4 below a leaf, 4 spines, 1 planes",
+    ),
+    "three tiers": (
+        lambda: ClosFatTreeFabric(Switch(port_count=4), Server(), 3, []),
+        "16 NICs, 2 on a switch; 20 switches, 32 links between them",
+    ),
+    "small": (ClosFabric, "8 GPUs, a NIC each, 2 per server; 2 below a leaf, 3 spines, 1 planes"),
+    "dragonfly": (
+        lambda: DragonflyFabric(Switch(port_count=8), Server(), 4, 2, 2),
+        "72 NICs, 2 on a switch; 36 switches, 90 links between them",
+    ),
+    "one tier": (
+        lambda: SingleTierFabric(NvidiaDGX("dgx_h100", "cx5"), 4),
+        "servers of 8 GPUs",
+    ),
+}
+
+
+def described(path):
+    command = [sys.executable, "-m", "strandway", "import", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", FABRICS)
+def test_a_blueprint_is_read_in_yaml_and_json(name, tmp_path):
+    make, wanted = FABRICS[name]
+    document = make()
+    said = []
+    for encoding, ending in ((document.YAML, "yaml"), (document.JSON, "json")):
+        path = tmp_path / f"fabric.{ending}"
+        path.write_text(document.serialize(encoding))
+        said.append(described(path))
+    assert said[0] == said[1]
+    assert wanted in said[0], said[0]
