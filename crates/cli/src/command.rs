@@ -13,6 +13,8 @@ pub(crate) mod showcase;
 
 use crate::Failure;
 use crate::args::Common;
+use crate::outputs::complain;
+use strandway_import::Problems;
 use strandway_lab::Scenario;
 use strandway_report::Report;
 
@@ -21,7 +23,28 @@ fn load(common: &Common) -> Result<Scenario, Failure> {
     let mut changes = common.set.clone();
     changes.extend(common.seed.map(|seed| format!("run.seed={seed}")));
     changes.extend(common.threads.as_ref().map(|threads| format!("run.threads={threads}")));
-    load_with(&common.scenario, &changes)
+    let given = common.scenario.as_path();
+    let Some(file) = strandway_import::runnable(given, common.gpus)? else {
+        if common.gpus.is_some() {
+            let what = "has its number of GPUs in itself: --gpus is for files of other tools";
+            return Err(Problems::with_file(&given.display().to_string(), what, "change the file, or use --set").into());
+        }
+        return changed(Scenario::load(given)?, &changes);
+    };
+    let Some(gpus) = file.gpus else {
+        let what = "does not say its number of GPUs";
+        return Err(Problems::with_file(&given.display().to_string(), what, "write --gpus N").into());
+    };
+    let scenario = Scenario::of_job(given, gpus, file.needs_gpus)?;
+    if !common.quiet {
+        complain(&format!(
+            "{} without a scenario: {gpus} GPUs with a NIC each, {} in a server, on the fabric and the profile that are the \
+             defaults; --set changes keys, as with a scenario",
+            given.display(),
+            scenario.table()["servers"]["gpus"]
+        ));
+    }
+    changed(scenario, &changes)
 }
 
 /// The command line, quoted for a shell.
@@ -36,10 +59,13 @@ fn command_line() -> String {
 
 /// The scenario with these changes.
 fn load_with(file: &std::path::Path, changes: &[String]) -> Result<Scenario, Failure> {
-    let mut scenario = Scenario::load(file)?;
+    changed(Scenario::load(file)?, changes)
+}
+
+fn changed(mut scenario: Scenario, changes: &[String]) -> Result<Scenario, Failure> {
     scenario.asked_by(&command_line());
     let problems: Vec<_> = changes.iter().filter_map(|c| scenario.set(c).err()).flat_map(|p| p.0).collect();
-    if problems.is_empty() { Ok(scenario) } else { Err(strandway_import::Problems(problems).into()) }
+    if problems.is_empty() { Ok(scenario) } else { Err(Problems(problems).into()) }
 }
 
 /// The exit status for these reports.

@@ -15,6 +15,7 @@ mod ipv4;
 mod live;
 mod namespaces;
 mod node;
+mod other_files;
 mod paths;
 mod switch;
 mod switch_chaos;

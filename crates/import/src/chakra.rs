@@ -7,6 +7,7 @@
 mod node;
 mod set;
 
+pub(crate) use set::prefix_of;
 pub use set::{Set, files_of};
 
 use super::trace::{ANY, Does, Kind, LANES_MAX, OPERATIONS_MAX, Operation, RankTrace, SPAN_MAX_NS, Trace, problem};

@@ -3,6 +3,7 @@
 pub mod aicb;
 pub mod chakra;
 mod file;
+mod folder;
 pub mod goal;
 pub mod htsim;
 mod importer;
@@ -13,6 +14,7 @@ pub mod nccl;
 pub mod nccl_tuner;
 mod problem;
 pub mod recording;
+mod runnable;
 pub mod simai;
 pub mod simai_topology;
 pub mod trace;
@@ -22,6 +24,7 @@ mod xml;
 pub use file::{read_bytes, read_file};
 pub use importer::{IMPORTERS, Importer, ReadTrace};
 pub use problem::{Problem, Problems, nearest, suggest};
+pub use runnable::{Runnable, runnable};
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -33,7 +36,7 @@ pub const HOSTS_MAX: u64 = 1 << 20;
 pub const FLOWS_MAX: u64 = 1 << 22;
 
 /// Says what is in a file of another simulator, a pipe or standard input (`-`), or in the files of a Chakra trace (a
-/// folder, or a prefix), and what is assumed of it.
+/// folder, or a prefix), and what is assumed of it. Any other folder: a line for each file in it.
 ///
 /// # Errors
 /// If it cannot be read, is of no kind that is known, or not sound.
@@ -52,6 +55,9 @@ pub fn describe_file_for(path: &Path, gpus: Option<u32>) -> Result<String, Probl
     }
     let is_et = path.extension().is_some_and(|extension| extension == "et");
     let pipes = file == "-" || path.exists() && !path.is_file() && !path.is_dir();
+    if path.is_dir() && chakra::files_of(path).is_err() {
+        return folder::describe(path, gpus);
+    }
     if !pipes && (path.is_dir() || is_et || !path.exists() && chakra::files_of(path).is_ok()) {
         return Ok(chakra::files_of(path)?.read(&file, chakra::Options::default(), None)?.describe());
     }

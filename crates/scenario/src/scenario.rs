@@ -6,7 +6,7 @@ use crate::reader::show;
 use crate::reduction::Reduction;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use strandway_import::{Problem, Problems, read_file};
+use strandway_import::{Importer, Problem, Problems, read_file};
 use toml::{Table, Value};
 
 /// A scenario as written.
@@ -67,7 +67,28 @@ impl Scenario {
             let scenario = format!("[workload]\nkind = \"matrix\"\nfile = {}\n", Value::String(name.clone()));
             return Scenario::from_parts(&file, &scenario, files.holding(&name, &text));
         }
+        if let (Some(importer), Some(_)) = (Importer::of(&text), path.extension().filter(|ending| *ending != "toml")) {
+            let remedy = "`strandway import FILE` says how a scenario uses it";
+            return Err(Problems::with_file(&file, format!("is {}, and no scenario", importer.name), remedy));
+        }
         Scenario::from_parts(&file, &text, files)
+    }
+
+    /// A job that runs a file of another tool (`[job] file`), on a fabric of as many GPUs, each with a NIC. Servers have
+    /// eight GPUs if they fill them, otherwise one. `gpus` is the number of GPUs of the file.
+    ///
+    /// # Errors
+    /// None that a valid path has.
+    pub fn of_job(path: &Path, gpus: u32, needs_gpus: bool) -> Result<Scenario, Problems> {
+        let file = path.display().to_string();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_else(|| ".".into());
+        let per_server = if gpus > 8 && gpus.is_multiple_of(8) { 8 } else { 1 };
+        let count = if needs_gpus { format!("gpus = {gpus}\n") } else { String::new() };
+        let text = format!(
+            "[fabric]\nhosts = {gpus}\n[servers]\ngpus = {per_server}\n[job]\nfile = {}\n{count}",
+            Value::String(name)
+        );
+        Scenario::from_parts(&file, &text, Files::in_folder_of(path))
     }
 
     /// Its sections and keys, with all changes.

@@ -17,6 +17,7 @@ Examples:
   strandway run my.toml --html report.html              a page with plots, readable without network
   strandway run my.toml --pcap host0.pcap               packets of the first host (or of [run] capture)
   strandway run matrix.cm                               an htsim traffic matrix, without any scenario file
+  strandway run llama7b.txt --gpus 64                   a workload of SimAI or AICB, a trace of Chakra, a GOAL schedule
   strandway run matrix.cm --set workload.start_unit=us  start times in microseconds, not picoseconds
   generate | strandway run -                            a scenario or matrix from a pipe";
 
@@ -52,16 +53,19 @@ Files that are understood, and the key that uses each:
   workload.txt (SimAI, AICB), list.csv (AICB)      [job] file = \"FILE\"
   PREFIX.RANK.et, one per rank (Chakra)            [job] file = \"PREFIX\"; one file alone: and gpus = N
   schedule.goal, schedule.bin (GOAL)               [job] file = \"FILE\"
+  infrastructure.yaml, .json, .pb (InfraGraph)     [fabric] kind = \"infragraph\", topo = \"FILE\"
   topology of SimAI or ASTRA-sim                   [fabric] kind = \"simai\", topo = \"FILE\"
   topology.xml (NCCL)                              [servers] topo = \"FILE\"
   graph.xml (NCCL)                                 a description
   tuner.conf (NCCL)                                [job] tuner = \"FILE\"
   algorithm.xml (MSCCL)                            [workload] algorithm = \"msccl\", file = \"FILE\"
   matrix.cm (htsim)                                strandway run FILE
+Files for [job] file run without a scenario, too: strandway run FILE.
 
 Examples:
   strandway import traces/all_reduce_8npus_1MB     all files all_reduce_8npus_1MB.RANK.et
-  strandway import llama7b.bin                     read once, a rank at a time";
+  strandway import llama7b.bin                     read once, a rank at a time
+  strandway import ../SimAI/example                a line for each file of a folder";
 
 pub(super) const EXPLAIN_EXAMPLES: &str = "\
 Examples:
@@ -89,11 +93,15 @@ Examples:
 /// The arguments of all commands that run scenarios.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Common {
-    /// Scenario (.toml) or htsim traffic matrix (starts with `Nodes`); - for standard input
+    /// Scenario (.toml), htsim traffic matrix (starts with `Nodes`), or a file of another tool that [job] file runs; - for
+    /// standard input
     pub(crate) scenario: PathBuf,
     /// Change a key of the scenario; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
+    /// Number of GPUs, for a file of another tool that does not say it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=131_072))]
+    pub(crate) gpus: Option<u32>,
     /// Seed of all random numbers; replaces the scenario's seed
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
@@ -190,7 +198,7 @@ pub(crate) struct ExplainArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ImportArgs {
-    /// A file, or the prefix or the folder of a Chakra trace; `-` is standard input
+    /// A file, the prefix or the folder of a Chakra trace, or any folder, whose files are listed; `-` is standard input
     pub(crate) file: PathBuf,
     /// Number of GPUs, for a list of AICB that does not say it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=131_072))]

@@ -24,6 +24,11 @@ fn parts(path: &Path) -> Option<(&str, u32)> {
     Some((prefix, rank.parse().ok()?))
 }
 
+/// The path of `PREFIX` for a file `PREFIX.RANK.et`; `None` for any other name.
+pub(crate) fn prefix_of(path: &Path) -> Option<PathBuf> {
+    Some(path.with_file_name(parts(path)?.0))
+}
+
 /// The files of the trace at `path`: a folder with the files of one trace, a prefix of such files, or a file. A file
 /// `PREFIX.RANK.et` with others of its prefix beside it stands for all of them; any other file is one rank.
 ///
