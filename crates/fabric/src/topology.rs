@@ -303,6 +303,11 @@ impl Topology {
         self.core_down
     }
 
+    /// The time that a packet takes inside leaves, switches of tier 1 and cores.
+    pub const fn switch_latency(&self) -> [Span; 3] {
+        self.switch_latency
+    }
+
     /// Rate and latency of a level: 0 host to leaf, 1 leaf to tier 1, 2 tier 1 to core. Between sites, level 1 has the
     /// lowest rate and the longest latency of all long links; [`Topology::level_of`] returns those of each link.
     pub const fn level(&self, level: usize) -> &Level {

@@ -216,3 +216,50 @@ fn a_document_of_infragraph_is_a_clos_or_a_graph() {
         assert!(problems.contains(said), "{more}: {problems}");
     }
 }
+
+#[test]
+fn a_fabric_that_is_written_as_infragraph_is_read_as_itself() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (fabric, servers, is_clos) in [
+        ("hosts = 32\nhosts_per_leaf = 8\nspines = 4\nuplink_rate = \"800 Gbps\"", "gpus = 4", true),
+        (
+            "hosts = 32\nhosts_per_leaf = 8\nbundle = 2\nspines = 2",
+            "gpus = 8\nnics = 4\nwiring = \"rail-optimised\"",
+            true,
+        ),
+        ("kind = \"multi-plane\"\nhosts = 16\nplanes = 4\nhosts_per_leaf = 4", "gpus = 4\nrate = \"900 Gbps\"", true),
+        ("hosts = 8\nhosts_per_leaf = 8\nspines = 1\nlatency = \"700 ns\"", "", true),
+        ("kind = \"fat-tree\"\nk = 4", "gpus = 2", false),
+        ("kind = \"torus\"\ndims = [3, 3]\nhosts_per_leaf = 2", "gpus = 2", false),
+        ("kind = \"dragonfly\"", "", false),
+    ] {
+        let rest =
+            format!("[servers]\n{servers}\n[[workload]]\nname = \"f\"\nkind = \"permutation\"\nsize = \"64 KiB\"\n");
+        let written = parse(&format!("[fabric]\n{fabric}\n{rest}")).expect("sound");
+        let exported = written.to_infragraph().unwrap_or_else(|problems| panic!("{fabric}: {problems}"));
+        std::fs::write(folder.path().join("d.yaml"), exported.document.to_yaml()).expect("a file");
+        let file = folder.path().join("s.toml");
+        let workload = rest.split_once("[[").map_or("", |(_, workload)| workload);
+        // The servers come from the document, and so does all of the fabric.
+        let text = format!("[fabric]\nkind = \"infragraph\"\ntopo = \"d.yaml\"\n[[{workload}");
+        std::fs::write(&file, text).expect("a file");
+        let read = strandway_lab::Scenario::load(&file).and_then(|scenario| Ok((scenario.clone(), check(&scenario)?)));
+        let (scenario, read) = read.unwrap_or_else(|problems| panic!("{fabric}: {problems}"));
+        let written = check(&written).expect("sound");
+        let (one, other) = (&written.plan.topology, &read.plan.topology);
+        if is_clos {
+            // Where there is one leaf, nothing goes up: the rate of uplinks is free.
+            assert_eq!(one.shape().hosts_per_leaf, other.shape().hosts_per_leaf, "{fabric}");
+            assert!(one == other || one.leaves() == 1, "{fabric}: {one:?} {other:?}");
+        }
+        for (a, b) in [(0, 1), (0, one.hosts() - 1), (one.hosts() / 2, 0)] {
+            let path = |topology: &strandway_fabric::Topology| topology.links_of_path(HostId(a), HostId(b));
+            assert_eq!(path(one), path(other), "{fabric}: {a} to {b}");
+        }
+        // A second document says the same.
+        let again = scenario.to_infragraph().expect("sound").document;
+        assert_eq!(again.instances[0], exported.document.instances[0], "{fabric}");
+        assert_eq!(again.devices[0], exported.document.devices[0], "{fabric}");
+        assert_eq!(again.edges.len(), exported.document.edges.len(), "{fabric}");
+    }
+}

@@ -1,4 +1,8 @@
-//! `[fabric]` from a document of InfraGraph.
+//! `[fabric]` from a document of InfraGraph, and a document from a scenario.
+
+mod exported;
+
+pub use exported::ExportedInfraGraph;
 
 use crate::graphs;
 use crate::reader::Section;

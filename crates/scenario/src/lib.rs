@@ -42,6 +42,7 @@ pub use experiment::Experiment;
 pub use fabric::Derived;
 pub use faults::FaultNote;
 pub use files::parse_toml;
+pub use infragraph::ExportedInfraGraph;
 pub use plans::{CollectivePlan, Execution, JobPlan, Message, RecordedTime, WholePlan};
 pub use profile::named as profile_named;
 pub use reduction::Reduction;

@@ -25,7 +25,7 @@ pub(crate) enum Wiring {
 #[derive(Clone, Debug)]
 pub(crate) struct Servers {
     pub(crate) gpus: u32,
-    nics: u32,
+    pub(crate) nics: u32,
     /// Rate of the links inside a server, per GPU and direction.
     pub(crate) rate: Rate,
     pub(crate) latency: Span,
