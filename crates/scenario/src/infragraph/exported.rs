@@ -68,7 +68,9 @@ fn document(scenario: &Scenario, fabric: &Fabric, servers: &Servers) -> Exported
             nic_of[servers.host(server, gpu).0 as usize] = (server, nic);
         }
     }
-    let (mut ports, mut links): (BTreeMap<NodeId, u32>, BTreeMap<(usize, u64, u64), String>) = Default::default();
+    let mut ports: BTreeMap<NodeId, u32> = BTreeMap::new();
+    // By tier, rate and latency.
+    let mut links: BTreeMap<(usize, u64, u64), String> = BTreeMap::new();
     let mut place = |node: NodeId| -> (NodeKind, String, u32) {
         let (kind, _, _) = topology.describe(node);
         let port = ports.entry(node).or_insert(0);
