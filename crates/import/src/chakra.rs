@@ -6,6 +6,7 @@
 
 mod node;
 mod set;
+mod streams;
 
 pub(crate) use set::prefix_of;
 pub use set::{Set, files_of};
@@ -51,6 +52,7 @@ struct Met {
     peerless: u64,
     missing: u64,
     dimensions: u64,
+    chained: u64,
 }
 
 /// The names and members of groups. The group of all ranks has number 0 and an empty list.
@@ -151,7 +153,7 @@ impl Reader {
                 return Err(problem(file, None, "", what, "give each node an id of its own"));
             }
         }
-        let mut rank = RankTrace::default();
+        let mut all = Vec::with_capacity(nodes.len());
         for node in &nodes {
             let mut needs = Vec::new();
             let control = if self.options.control { &node.control[..] } else { &[] };
@@ -165,6 +167,11 @@ impl Reader {
             }
             needs.sort_unstable();
             needs.dedup();
+            all.push(needs);
+        }
+        self.met.chained += streams::chain(&nodes, &mut all);
+        let mut rank = RankTrace::default();
+        for (node, needs) in nodes.iter().zip(all) {
             let does = self.does(file, node)?;
             rank.add(Operation { id: node.id, does }, needs);
         }
@@ -331,6 +338,7 @@ impl Reader {
         note(met.unmeasured, "nodes without a duration compute for as long as num_ops and tensor_size say");
         note(met.peerless, "messages without a peer go to the other rank of their group");
         note(met.dimensions, "collectives have involved_dim, which is not read: their groups are those of pg_name");
+        note(met.chained, "kernels wait for the one before them on their stream, which the trace does not say");
         note(met.missing, "dependencies name nodes that are not there, and are left out");
         if alike {
             assumed.push("every rank does what this one does, in groups of the same shape".to_string());

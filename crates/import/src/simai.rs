@@ -283,6 +283,15 @@ fn cut(layers: Vec<Layer>, micros: u32) -> Result<Cut, String> {
 }
 
 impl Workload {
+    /// Multiplies the time of every computation, for another GPU than the measured one.
+    pub fn scale_compute(&mut self, factor: f64) {
+        for layer in self.micro.iter_mut().chain(&mut self.once) {
+            for phase in [&mut layer.forward, &mut layer.inputs, &mut layer.weights] {
+                phase.compute_ns = (phase.compute_ns as f64 * factor).round() as u64;
+            }
+        }
+    }
+
     /// Ranks that have the same part of the model; 0 if the file does not say.
     pub fn copies(&self) -> u32 {
         self.gpus / (self.tp * self.pp)

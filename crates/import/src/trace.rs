@@ -319,6 +319,16 @@ impl Contents {
 }
 
 impl Trace {
+    /// Multiplies the time of every computation, for another GPU than the recorded one.
+    pub fn scale_compute(&mut self, factor: f64) {
+        for operation in self.ranks.iter_mut().flat_map(|rank| &mut rank.operations) {
+            if let Does::Compute { span, .. } = &mut operation.does {
+                *span = span.scaled(factor);
+            }
+        }
+        self.assumed.push(format!("computations take {factor} times as long as in the trace"));
+    }
+
     /// All operations, counted.
     pub fn contents(&self) -> Contents {
         let mut contents = Contents::default();

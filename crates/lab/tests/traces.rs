@@ -98,6 +98,54 @@ fn a_ring_of_messages_takes_the_time_of_arithmetic() {
     near(time(&support::outcome(&format!("{servers}{}", job(&path)), &[])), 65.536 * 0.01 + 0.6, 1e-6);
 }
 
+/// Two collectives of PyTorch's trace, launched one after the other on one stream, without a dependency between them.
+#[test]
+fn kernels_of_a_stream_follow_each_other() {
+    let folder = Folder::new("chakra-streams");
+    let kernel = |id: u64, stream: u64| {
+        Node::new(id, COLLECTIVE, &[]).int("comm_type", 0).int("comm_size", 1024 * KIB).int("tid", stream)
+    };
+    let one = 14.0 * message(128 * KIB);
+    let took = |nodes: &[Node]| {
+        let path = set(&folder, 8, |_| nodes.to_vec());
+        (time(&outcome(&job(&path), &[])), describe_file(&path).expect("sound"))
+    };
+    let (together, told) = took(&[kernel(0, 7), kernel(1, 8)]);
+    assert!(together < 1.9 * one && !told.contains("on their stream"), "{together} {told}");
+    let (apart, told) = took(&[kernel(0, 7), kernel(1, 7)]);
+    near(apart, 2.0 * one, 0.02);
+    assert!(told.contains("8 kernels wait for the one before them on their stream"), "{told}");
+    // Start times say which comes first, and `stream` goes before `tid`. A dependency of the trace goes before both.
+    let computing = |id: u64, needs: &[u64], start: u64| {
+        Node::new(id, COMPUTE, needs).lasting(100).starting(start).int("stream", 7).int("tid", id)
+    };
+    let first = |nodes: &[Node]| {
+        let path = set(&folder, 1, |_| nodes.to_vec());
+        let trace = chakra::files_of(&path).and_then(|set| set.read("set", chakra::Options::default(), None));
+        let trace = trace.expect("no circle");
+        trace.ranks[0].operations.iter().map(|operation| operation.id).collect::<Vec<u64>>()
+    };
+    assert_eq!(first(&[computing(1, &[], 30), computing(2, &[], 20), computing(3, &[], 10)]), [3, 2, 1]);
+    assert_eq!(first(&[computing(1, &[], 30), computing(2, &[1], 20), computing(3, &[], 10)]), [3, 1, 2]);
+    assert_eq!(first(&[computing(1, &[], 30), computing(2, &[], 0), computing(3, &[], 10)]), [1, 2, 3]);
+    // Calls on the CPU have threads, which are no streams.
+    let call = |id: u64| Node::new(id, COMPUTE, &[]).lasting(9).int("tid", 1).with("is_cpu_op", Value::Varint(27, 1));
+    let folder = Folder::new("chakra-threads");
+    let path = set(&folder, 2, |_| vec![call(0), call(1)]);
+    assert!(!describe_file(&path).expect("sound").contains("on their stream"));
+}
+
+#[test]
+fn computations_of_a_trace_are_scaled() {
+    let folder = Folder::new("chakra-scaled");
+    let path = set(&folder, 2, |_| {
+        vec![Node::new(0, COMPUTE, &[]).lasting(200), Node::new(1, COLLECTIVE, &[0]).int("comm_type", 9)]
+    });
+    let run = |sets: &[&str]| time(&outcome(&job(&path), sets));
+    near(run(&["job.compute_scale=0.25"]) - run(&[]), -150.0, 1e-6);
+    assert!(said(&path, &["job.compute_scale=0"]).contains("job.compute_scale"));
+}
+
 /// Integers of any type, texts, and missing attributes.
 #[test]
 fn any_type_of_number_is_read() {

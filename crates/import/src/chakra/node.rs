@@ -24,8 +24,13 @@ pub(super) struct Node {
     pub(super) kind: NodeType,
     pub(super) control: Vec<u64>,
     pub(super) data: Vec<u64>,
+    /// On the recording machine; 0 if it is missing.
+    pub(super) start_us: u64,
     pub(super) duration_us: u64,
     pub(super) is_cpu: bool,
+    /// The GPU and its stream (`stream`, or `tid`, which is the stream of a kernel).
+    pub(super) device: i64,
+    pub(super) stream: Option<i64>,
     /// `num_ops` and `tensor_size`.
     pub(super) operations: f64,
     pub(super) tensor_bytes: f64,
@@ -91,8 +96,11 @@ impl Node {
             kind: NodeType::Compute,
             control: Vec::new(),
             data: Vec::new(),
+            start_us: 0,
             duration_us: 0,
             is_cpu: false,
+            device: 0,
+            stream: None,
             operations: 0.0,
             tensor_bytes: 0.0,
             collective: None,
@@ -114,10 +122,11 @@ impl Node {
                 (3, Value::Varint(number)) => kind = number,
                 (4, value) => numbers(value, &mut node.control).map_err(cut)?,
                 (5, value) => numbers(value, &mut node.data).map_err(cut)?,
+                (6, Value::Varint(start)) => node.start_us = start,
                 (7, Value::Varint(duration)) => node.duration_us = duration,
                 (8, Value::Bytes(bytes)) => inputs = bytes,
                 (10, Value::Bytes(attribute)) => node.attribute(attribute)?,
-                (1..=3 | 7 | 8 | 10, _) => return Err(format!("is no node: field {number} has another type")),
+                (1..=3 | 6..=8 | 10, _) => return Err(format!("is no node: field {number} has another type")),
                 _ => {}
             }
         }
@@ -178,6 +187,9 @@ impl Node {
         };
         match name {
             b"is_cpu_op" => self.is_cpu = within(0, 1)? == 1,
+            b"device" => self.device = found.integer().map_or(0, |device| device as i64),
+            b"stream" => self.stream = found.integer().map(|stream| stream as i64).or(self.stream),
+            b"tid" => self.stream = self.stream.or(found.integer().map(|thread| thread as i64)),
             b"num_ops" => self.operations = amount()?,
             b"tensor_size" => self.tensor_bytes = amount()?,
             b"comm_type" => self.collective = kind_of(within(0, 1 << 31)?),

@@ -114,6 +114,7 @@ pub fn bytes(field: u64, text: &[u8], out: &mut Vec<u8>) {
 }
 
 /// A value of an attribute: the field's number says the type.
+#[derive(Clone)]
 pub enum Value {
     Varint(u64, u64),
     Fixed64(u64, u64),
@@ -121,11 +122,13 @@ pub enum Value {
 }
 
 /// A node of a Chakra trace.
+#[derive(Clone)]
 pub struct Node {
     pub id: u64,
     pub kind: u64,
     pub data: Vec<u64>,
     pub control: Vec<u64>,
+    pub start: u64,
     pub us: u64,
     pub attributes: Vec<(String, Value)>,
     pub name: String,
@@ -135,7 +138,12 @@ pub struct Node {
 impl Node {
     pub fn new(id: u64, kind: u64, data: &[u64]) -> Node {
         let (control, attributes, inputs) = (Vec::new(), Vec::new(), String::new());
-        Node { id, kind, data: data.to_vec(), control, us: 0, attributes, name: format!("node{id}"), inputs }
+        Node { id, kind, data: data.to_vec(), control, start: 0, us: 0, attributes, name: format!("node{id}"), inputs }
+    }
+
+    pub fn starting(mut self, us: u64) -> Node {
+        self.start = us;
+        self
     }
 
     pub fn lasting(mut self, us: u64) -> Node {
@@ -161,6 +169,9 @@ impl Node {
         let mut packed = Vec::new();
         self.data.iter().for_each(|id| varint(*id, &mut packed));
         bytes(5, &packed, &mut out);
+        if self.start > 0 {
+            number(6, self.start, &mut out);
+        }
         number(7, self.us, &mut out);
         if !self.inputs.is_empty() {
             let mut info = Vec::new();

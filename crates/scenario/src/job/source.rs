@@ -23,7 +23,7 @@ pub(super) enum Source {
 }
 
 /// Keys of `[job]` that have a meaning with a trace.
-const WITH_TRACE: [&str; 19] = [
+const WITH_TRACE: [&str; 20] = [
     "name",
     "profile",
     "start",
@@ -31,6 +31,7 @@ const WITH_TRACE: [&str; 19] = [
     "file",
     "groups",
     "control_dependencies",
+    "compute_scale",
     "gpus",
     "gpu",
     "tflops",
@@ -63,7 +64,20 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, name: &str) -> Op
                 }
             }
             let _ = (control, section.raw("groups"));
-            Some(source)
+            let scale = section.ratio("compute_scale", 1e-3, 1e3).filter(|scale| *scale != 1.0);
+            Some(match (source, scale) {
+                (Source::Trace(trace), Some(scale)) => {
+                    let mut trace = Arc::unwrap_or_clone(trace);
+                    trace.scale_compute(scale);
+                    Source::Trace(Arc::new(trace))
+                }
+                (Source::Layers(workload), Some(scale)) => {
+                    let mut workload = Arc::unwrap_or_clone(workload);
+                    workload.scale_compute(scale);
+                    Source::Layers(Arc::new(workload))
+                }
+                (source, None) => source,
+            })
         }
         Err(problems) => {
             section.sink.extend(problems.0);
