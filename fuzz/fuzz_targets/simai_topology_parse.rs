@@ -3,5 +3,5 @@
 use strandway_import::simai_topology;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
-    let _ = simai_topology::parse("fuzz", text).map(|made| simai_topology::describe(&made));
+    let _ = simai_topology::read("fuzz", text).map(|made| simai_topology::describe(&made.0));
 });

@@ -84,7 +84,7 @@ pub const IMPORTERS: [Importer; 11] = [
     Importer {
         name: "a topology of SimAI",
         recognises: simai_topology::is_topology,
-        describe: |file, text, _| Ok(simai_topology::describe(&simai_topology::parse(file, text)?)),
+        describe: |file, text, _| Ok(simai_topology::describe(&simai_topology::read(file, text)?.0)),
         trace: None,
     },
 ];

@@ -14,11 +14,12 @@ mod written;
 
 pub use document::{Bandwidth, Component, Device, Document, EdgeSet, End, Instance, Latency, Link, Physical};
 
-use crate::leaf_spine::{self, Described, EqualServers, Grouping};
+use crate::leaf_spine::{self, EqualServers, Grouping};
 use crate::problem::Problems;
+use crate::switch_graph::Fabric;
 use graph::Wired;
 use std::collections::BTreeMap;
-use strandway_fabric::topology::{GRAPH_SWITCHES_MAX, GraphLink, Level};
+use strandway_fabric::topology::Level;
 use strandway_proto::units::{Rate, Span};
 
 /// Rate and latency of a link that does not give its own: the defaults of `[fabric]`.
@@ -35,32 +36,6 @@ pub struct Infrastructure {
     pub servers: Option<EqualServers>,
     /// Sentences about what was assumed or left out.
     pub notes: Vec<String>,
-}
-
-/// The fabric of a document.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Fabric {
-    /// Leaves and spines, and equal servers.
-    LeafSpine(Described),
-    /// Any other switches and links, as many NICs on each switch that has some.
-    Graph(Switches),
-}
-
-/// Switches and links.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Switches {
-    /// NICs.
-    pub hosts: u32,
-    /// NICs on a switch that has some; the last one may have fewer.
-    pub hosts_per_switch: u32,
-    /// Rate and latency of a NIC's link.
-    pub nic: Level,
-    /// Names; switches with NICs first.
-    pub names: Vec<String>,
-    /// Links between switches.
-    pub links: Vec<GraphLink>,
-    /// Why it is no leaf-spine fabric.
-    pub why: String,
 }
 
 /// Is this a document of InfraGraph in YAML or JSON?
@@ -116,7 +91,14 @@ pub fn understand(file: &str, document: &Document, usual: Option<Level>) -> Resu
         notes.push(format!("a host has {} GPUs and {per_host} NICs: a GPU per NIC is assumed", servers.gpus));
         servers.gpus = per_host;
     }
-    let (fabric, servers) = match seen.leaf_spine(per_host) {
+    let of: BTreeMap<u32, bool> = seen.ids.values().map(|id| (*id, false)).collect();
+    let around = seen.around();
+    let named = wired.nics.iter().chain(seen.ids.keys()).map(|at| wired.names[*at as usize].as_str());
+    let names: Vec<&str> = named.collect();
+    let gpus = wired.nics.len() as u32;
+    let graph =
+        leaf_spine::Graph { file, nodes: gpus + of.len() as u32, gpus, of: &of, around: &around, names: &names };
+    let (fabric, servers) = match graph.understand(Grouping::Known(per_host), "") {
         Ok(mut made) => {
             made.inside = servers.inside;
             servers.rails = made.rails;
@@ -124,7 +106,7 @@ pub fn understand(file: &str, document: &Document, usual: Option<Level>) -> Resu
         }
         Err(why) => {
             let why = why.0.into_iter().next().map(|problem| problem.what).unwrap_or_default();
-            let (switches, is_in_order) = seen.graph(why)?;
+            let (switches, is_in_order) = graph.switches(why)?;
             if !is_in_order {
                 notes.push(format!(
                     "hosts are numbered by switch, in another order than in the document, where a host has {per_host} NICs"
@@ -183,87 +165,17 @@ impl Seen<'_> {
         Ok(count)
     }
 
-    fn leaf_spine(&self, per_host: u32) -> Result<Described, Problems> {
-        let gpus = self.wired.nics.len() as u32;
-        let of: BTreeMap<u32, bool> = self.ids.values().map(|id| (*id, false)).collect();
+    /// The links of each node: NICs first, then switches.
+    fn around(&self) -> BTreeMap<u32, Vec<leaf_spine::Link>> {
         let mut around: BTreeMap<u32, Vec<leaf_spine::Link>> = BTreeMap::new();
         for wire in &self.wired.wires {
             let (one, other) = (self.id(wire, 0), self.id(wire, 1));
             let Level { rate, latency } = wire.level;
-            let link = |to: u32| leaf_spine::Link { to, rate, latency, line: 0 };
+            let link = |to: u32| leaf_spine::Link { to, rate, latency, line: None };
             around.entry(one).or_default().push(link(other));
             around.entry(other).or_default().push(link(one));
         }
-        let nodes = gpus + of.len() as u32;
-        let names = &self.wired.names;
-        let named = self.wired.nics.iter().chain(self.ids.keys()).map(|at| names[*at as usize].as_str());
-        let names: Vec<&str> = named.collect();
-        leaf_spine::Graph { file: self.file, nodes, gpus, of: &of, around: &around, names: &names }
-            .understand(Grouping::Known(per_host), "")
-    }
-
-    /// Its switches and links. True if its hosts have the order of the document.
-    fn graph(&self, why: String) -> Result<(Switches, bool), Problems> {
-        let nics = self.wired.nics.len();
-        let (mut switch_of, mut nic_level): (Vec<Option<u32>>, Option<Level>) = (vec![None; nics], None);
-        let mut links: Vec<(u32, u32, Level)> = Vec::new();
-        for wire in &self.wired.wires {
-            let Some(end) = wire.nics.iter().position(Option::is_some) else {
-                links.push((self.id(wire, 0), self.id(wire, 1), wire.level));
-                continue;
-            };
-            let (nic, switch) = (self.id(wire, end) as usize, self.id(wire, 1 - end));
-            if switch_of[nic].replace(switch).is_some_and(|other| other != switch) {
-                let host = &self.wired.names[self.wired.nics[nic] as usize];
-                let what = format!("links a NIC of {host} to several switches, and is no leaf-spine fabric: {why}");
-                return Err(self.odd(what, "give each NIC one switch"));
-            }
-            let first = *nic_level.get_or_insert(wire.level);
-            if first != wire.level {
-                let what = format!("has NICs of {} and of {}, or other latencies", first.rate, wire.level.rate);
-                return Err(self.odd(what, "give all links of hosts one rate and one latency"));
-            }
-        }
-        let nic = nic_level.unwrap_or(USUAL);
-        // Switches with NICs come first, in the order of their first NIC.
-        let mut place: BTreeMap<u32, u32> = BTreeMap::new();
-        let mut counts: Vec<u32> = Vec::new();
-        let (mut is_in_order, mut last) = (true, 0);
-        for switch in switch_of.iter().flatten() {
-            let at = *place.entry(*switch).or_insert(counts.len() as u32);
-            is_in_order &= at >= last;
-            last = at;
-            if at as usize == counts.len() {
-                counts.push(0);
-            }
-            counts[at as usize] += 1;
-        }
-        for id in self.ids.values() {
-            let next = place.len() as u32;
-            place.entry(*id).or_insert(next);
-        }
-        if place.len() > GRAPH_SWITCHES_MAX as usize {
-            let what = format!("has {} switches, and a graph has at most {GRAPH_SWITCHES_MAX}: {why}", place.len());
-            return Err(self.odd(what, "make it smaller, or a leaf-spine fabric"));
-        }
-        let each = counts.first().copied().unwrap_or(1);
-        let uneven =
-            counts.iter().rev().skip(1).any(|count| *count != each) || counts.last().is_some_and(|n| *n > each);
-        if uneven {
-            let most = counts.iter().max().copied().unwrap_or(0);
-            let what =
-                format!("has switches with {each} and with up to {most} NICs, and is no leaf-spine fabric: {why}");
-            return Err(self.odd(what, "give all switches that have NICs as many"));
-        }
-        let mut names = vec![String::new(); place.len()];
-        for (instance, id) in &self.ids {
-            // A graph's names have no dots: `leaf.3` is `leaf-3`.
-            let name = self.wired.names[*instance as usize].replace(['.', '>', '#'], "-");
-            names[place[id] as usize] = name;
-        }
-        let links = links.into_iter().map(|(a, b, level)| GraphLink { a: place[&a], b: place[&b], level, cost: 1 });
-        let links = links.collect();
-        Ok((Switches { hosts: nics as u32, hosts_per_switch: each, nic, names, links, why }, is_in_order))
+        around
     }
 }
 
@@ -274,16 +186,7 @@ impl Infrastructure {
         let (what, kind) = (format!("an InfraGraph{name}"), "infragraph");
         let text = match &self.fabric {
             Fabric::LeafSpine(made) => made.describe(&what, kind),
-            Fabric::Graph(made) => format!(
-                "{what}: {} NICs, {} on a switch; {} switches, {} links between them\n\
-                 it is no leaf-spine fabric: {}\n\
-                 to run it: [fabric] kind = \"{kind}\", topo = \"FILE\"\n",
-                made.hosts,
-                made.hosts_per_switch,
-                made.names.len(),
-                made.links.len(),
-                made.why
-            ),
+            Fabric::Graph(made) => made.describe(&what, kind),
         };
         let is_graph = matches!(self.fabric, Fabric::Graph(_));
         let servers = self.servers.filter(|servers| is_graph && (servers.nics > 1 || servers.gpus > 1));

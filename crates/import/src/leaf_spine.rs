@@ -51,13 +51,13 @@ pub struct EqualServers {
     pub rails: bool,
 }
 
-/// A link from a node, with the line that it is in.
+/// A link from a node, with the line that it is in, if it has one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     pub(crate) to: u32,
     pub(crate) rate: Rate,
     pub(crate) latency: Span,
-    pub(crate) line: usize,
+    pub(crate) line: Option<usize>,
 }
 
 /// The graph of a file. `of` has the switches, `true` for NVSwitches.
@@ -87,7 +87,7 @@ impl Graph<'_> {
         problem(self.file, line, "", what, remedy)
     }
 
-    fn name(&self, node: u32) -> String {
+    pub(crate) fn name(&self, node: u32) -> String {
         self.names.get(node as usize).map_or_else(|| node.to_string(), |name| (*name).to_string())
     }
 
@@ -96,8 +96,16 @@ impl Graph<'_> {
     }
 
     /// The links of a node to nodes of a sort: `None` for GPUs, or switches, `true` for NVSwitches.
-    fn to(&self, node: u32, sort: Option<bool>) -> Vec<Link> {
+    pub(crate) fn to(&self, node: u32, sort: Option<bool>) -> Vec<Link> {
         self.links(node).iter().copied().filter(|link| self.of.get(&link.to).copied() == sort).collect()
+    }
+
+    /// Rate and latency of the links to NVSwitches, if all have the same.
+    pub(crate) fn inside(&self) -> Option<(Rate, Span)> {
+        let gpus = (0..self.nodes).filter(|node| !self.of.contains_key(node));
+        let mut all = gpus.flat_map(|gpu| self.to(gpu, Some(true))).map(|link| (link.rate, link.latency));
+        let first = all.next()?;
+        all.all(|other| other == first).then_some(first)
     }
 
     /// The leaf-spine fabric that it is. `gpu`: the type of the GPUs.
@@ -114,22 +122,21 @@ impl Graph<'_> {
         let mut leaves: BTreeMap<u32, u32> = BTreeMap::new();
         for &host in &hosts {
             if let Some(link) = self.to(host, None).first() {
-                return Err(
-                    self.odd(Some(link.line), format!("links GPU {} to GPU {}", self.name(host), self.name(link.to)))
-                );
+                return Err(self.odd(link.line, format!("links GPU {} to GPU {}", self.name(host), self.name(link.to))));
             }
             for link in self.to(host, Some(true)) {
                 let sum = inside.get_or_insert((link.rate, link.latency));
                 if *sum != (link.rate, link.latency) {
-                    return Err(self.odd(Some(link.line), "is another rate or latency inside a server".into()));
+                    return Err(self.odd(link.line, "is another rate or latency inside a server".into()));
                 }
             }
             let mine = self.to(host, Some(false));
             for link in &mine {
                 let first = nics.get_or_insert(*link);
                 if (first.rate, first.latency) != (link.rate, link.latency) {
-                    let what = format!("is another rate or latency of a NIC than in line {}", first.line);
-                    return Err(self.odd(Some(link.line), what));
+                    let before = first.line.map_or("before".to_string(), |line| format!("in line {line}"));
+                    let what = format!("is another rate or latency of a NIC than {before}");
+                    return Err(self.odd(link.line, what));
                 }
                 *leaves.entry(link.to).or_default() += 1;
             }
@@ -196,7 +203,7 @@ impl Graph<'_> {
             let ups = self.to(leaf, Some(false));
             if let Some(link) = ups.iter().find(|link| leaves.contains_key(&link.to)) {
                 return Err(
-                    self.odd(Some(link.line), format!("links leaf {} to leaf {}", self.name(leaf), self.name(link.to)))
+                    self.odd(link.line, format!("links leaf {} to leaf {}", self.name(leaf), self.name(link.to)))
                 );
             }
             let mut bundles: BTreeMap<u32, u32> = BTreeMap::new();
@@ -206,7 +213,7 @@ impl Graph<'_> {
                 if (known.rate, known.latency) != (link.rate, link.latency) || link.latency != nic.latency {
                     let what =
                         "is another rate or latency than that of other uplinks, or a latency other than that of NICs";
-                    return Err(self.odd(Some(link.line), what.into()));
+                    return Err(self.odd(link.line, what.into()));
                 }
             }
             spines.extend(bundles.keys());

@@ -17,6 +17,7 @@ pub mod recording;
 mod runnable;
 pub mod simai;
 pub mod simai_topology;
+pub mod switch_graph;
 pub mod trace;
 mod wire;
 mod xml;

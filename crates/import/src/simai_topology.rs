@@ -1,11 +1,12 @@
 //! Topology files of SimAI and of ASTRA-sim's ns-3 variant: a list of nodes, switches and links. A graph that is a
-//! leaf-spine fabric of equal servers becomes `[fabric]` and `[servers]`; any other one is refused with the reason.
+//! leaf-spine fabric of equal servers becomes `[fabric]` and `[servers]`, any other one a graph of switches.
 //!
 //! SimAI (`inputs/topo`, written by `gen_Topo_Template.py`): `nodes gpus_per_server nvswitches switches links
 //! gpu_type`, the numbers of NVSwitches and switches, then `source destination rate latency error_rate` per link.
 //! ASTRA-sim has `nodes switches links` in the first line.
 
-use super::leaf_spine::{Described, Graph, Grouping, Link};
+use super::leaf_spine::{Described, EqualServers, Graph, Grouping, Link};
+use super::switch_graph::Fabric;
 use super::trace::problem;
 use crate::problem::Problems;
 use std::collections::BTreeMap;
@@ -22,15 +23,69 @@ pub fn is_topology(text: &str) -> bool {
 }
 
 /// The contents of a file, and how to run it, as lines of text.
-pub fn describe(made: &Described) -> String {
-    made.describe("a topology of SimAI or ASTRA-sim", "simai")
+pub fn describe(made: &Fabric) -> String {
+    let (what, kind) = ("a topology of SimAI or ASTRA-sim", "simai");
+    match made {
+        Fabric::LeafSpine(made) => made.describe(what, kind),
+        Fabric::Graph(made) => made.describe(what, kind),
+    }
 }
 
-/// Parses a file called `file`.
+/// Nodes and links of a file.
+struct Listed {
+    nodes: u32,
+    gpus: u32,
+    /// Switches; true for NVSwitches.
+    of: BTreeMap<u32, bool>,
+    around: BTreeMap<u32, Vec<Link>>,
+    per_server: u32,
+    gpu: String,
+}
+
+impl Listed {
+    fn graph<'a>(&'a self, file: &'a str) -> Graph<'a> {
+        Graph { file, nodes: self.nodes, gpus: self.gpus, of: &self.of, around: &self.around, names: &[] }
+    }
+
+    fn leaf_spine(&self, file: &str) -> Result<Described, Problems> {
+        self.graph(file).understand(Grouping::ByNvSwitches(self.per_server), &self.gpu)
+    }
+}
+
+/// The fabric of a file called `file`, and its servers, if they are known.
+///
+/// # Errors
+/// With file, line and a remedy.
+pub fn read(file: &str, text: &str) -> Result<(Fabric, Option<EqualServers>), Problems> {
+    let listed = listed(file, text)?;
+    let why = match listed.leaf_spine(file) {
+        Ok(made) => {
+            let servers = made.servers();
+            return Ok((Fabric::LeafSpine(made), Some(servers)));
+        }
+        Err(why) => why.0.into_iter().next().map(|problem| problem.what).unwrap_or_default(),
+    };
+    let graph = listed.graph(file);
+    let (switches, is_in_order) = graph.switches(why)?;
+    let inside = graph.inside();
+    let servers = inside.filter(|_| is_in_order).map(|inside| EqualServers {
+        gpus: listed.per_server.max(1),
+        nics: listed.per_server.max(1),
+        inside: Some(inside),
+        rails: false,
+    });
+    Ok((Fabric::Graph(switches), servers))
+}
+
+/// The leaf-spine fabric of a file called `file`.
 ///
 /// # Errors
 /// With file, line and a remedy; also if the graph is no leaf-spine fabric.
 pub fn parse(file: &str, text: &str) -> Result<Described, Problems> {
+    listed(file, text)?.leaf_spine(file)
+}
+
+fn listed(file: &str, text: &str) -> Result<Listed, Problems> {
     let bad = |line: usize, value: &str, what: String, remedy: &str| problem(file, Some(line), value, what, remedy);
     let mut lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
     let (_, head) = lines.next().unwrap_or((1, ""));
@@ -100,8 +155,8 @@ pub fn parse(file: &str, text: &str) -> Result<Described, Problems> {
         if from == to {
             return Err(bad(line, words[0], "is linked to itself".into(), "remove the line"));
         }
-        around.entry(from).or_default().push(Link { to, rate, latency, line });
-        around.entry(to).or_default().push(Link { to: from, rate, latency, line });
+        around.entry(from).or_default().push(Link { to, rate, latency, line: Some(line) });
+        around.entry(to).or_default().push(Link { to: from, rate, latency, line: Some(line) });
         found += 1;
     }
     if found != links {
@@ -113,8 +168,8 @@ pub fn parse(file: &str, text: &str) -> Result<Described, Problems> {
         ));
     }
     let gpus = nodes - of.len() as u32;
-    Graph { file, nodes, gpus, of: &of, around: &around, names: &[] }
-        .understand(Grouping::ByNvSwitches(per_server), head.get(5).copied().unwrap_or_default())
+    let gpu = head.get(5).copied().unwrap_or_default().to_string();
+    Ok(Listed { nodes, gpus, of, around, per_server, gpu })
 }
 
 #[cfg(test)]
@@ -145,7 +200,7 @@ mod tests {
             wanted
         );
         assert_eq!((made.rate, made.uplink), (Rate::from_gbps(400), Rate::from_gbps(800)));
-        assert!(describe(&made).contains("wiring = \"rail-optimised\""));
+        assert!(describe(&Fabric::LeafSpine(made)).contains("wiring = \"rail-optimised\""));
         // ASTRA-sim's variant: no servers, one switch.
         let star =
             "5 1 4\n4\n0 4 100Gbps 0.001ms 0\n1 4 100Gbps 0.001ms 0\n2 4 100Gbps 0.001ms 0\n3 4 100Gbps 0.001ms 0\n";

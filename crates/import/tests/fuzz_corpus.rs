@@ -54,7 +54,7 @@ fn files_of_other_projects_never_panic() {
     replay("aicb_parse", |text| drop(aicb::parse("a", text, Some(16))));
     replay("msccl_parse", |text| drop(msccl::parse("a", text).map(|made| made.describe())));
     replay("simai_topology_parse", |text| {
-        drop(simai_topology::parse("a", text).map(|made| simai_topology::describe(&made)))
+        drop(simai_topology::read("a", text).map(|made| simai_topology::describe(&made.0)))
     });
     replay("infragraph_parse", |text| {
         let _ = infragraph::parse("a", text, None).map(|made| made.describe());

@@ -263,3 +263,31 @@ fn a_fabric_that_is_written_as_infragraph_is_read_as_itself() {
         assert_eq!(again.edges.len(), exported.document.edges.len(), "{fabric}");
     }
 }
+
+/// Four switches in a ring, a server of two GPUs with NVSwitch on each: no leaf-spine fabric.
+#[test]
+fn a_topology_of_simai_that_is_no_leaf_spine_fabric_is_a_graph() {
+    let mut links = Vec::new();
+    for gpu in 0..8 {
+        links.push(format!("{gpu} {} 2880Gbps 0.000025ms 0", 8 + gpu / 2));
+        links.push(format!("{gpu} {} 400Gbps 0.0005ms 0", 12 + gpu / 2));
+    }
+    links.extend((0..4).map(|switch| format!("{} {} 800Gbps 0.001ms 0", 12 + switch, 12 + (switch + 1) % 4)));
+    let text = format!("16 2 4 4 {} H100\n8 9 10 11 12 13 14 15\n{}\n", links.len(), links.join("\n"));
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("topo"), text).expect("a file");
+    let file = folder.path().join("s.toml");
+    let job = "[job]\nlayers = 2\nhidden = 64\nheads = 2\nsequence = 64\ntp = 2\ngpus = 8\n";
+    std::fs::write(&file, format!("[fabric]\nkind = \"simai\"\ntopo = \"topo\"\n{job}")).expect("a file");
+    let made = strandway_lab::Scenario::load(&file).and_then(|scenario| check(&scenario));
+    let made = made.unwrap_or_else(|problems| panic!("{problems}"));
+    let links = made.plan.topology.links_of_path(HostId(0), HostId(4));
+    let shown: Vec<String> = links.iter().map(|link| format!("{} {}", link.rate, link.latency)).collect();
+    assert_eq!(shown, ["400 Gbps 500 ns", "800 Gbps 1 us", "800 Gbps 1 us", "400 Gbps 500 ns"]);
+    // GPUs 0 and 1 share a server, so they send nothing over the fabric.
+    assert!(
+        made.plan.connections.iter().all(|one| one.source.0 / 2 != one.destination.0 / 2),
+        "tensor parallelism stays inside"
+    );
+    assert!(run(&made, &Control::new()).report.flows.finished > 0);
+}

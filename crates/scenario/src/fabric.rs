@@ -109,8 +109,8 @@ pub(crate) fn read(
             })
         }
         "htsim" => imported(&section, scenario),
-        "simai" => graph(&section, scenario).map(|(topology, made)| {
-            described = Some(made.servers());
+        "simai" => graph(&section, scenario).map(|(topology, servers)| {
+            described = servers;
             topology
         }),
         "infragraph" => infragraph::read(&section, scenario).map(|made| {

@@ -7,10 +7,10 @@ pub use exported::ExportedInfraGraph;
 use crate::graphs;
 use crate::reader::Section;
 use crate::scenario::Scenario;
-use crate::shapes::{latency, of_described, switch_latency};
+use crate::shapes::{latency, of_file, switch_latency};
 use strandway_fabric::Topology;
-use strandway_fabric::topology::{GraphShape, Level};
-use strandway_import::infragraph::{self, Fabric};
+use strandway_fabric::topology::Level;
+use strandway_import::infragraph;
 use strandway_import::leaf_spine::EqualServers;
 use strandway_proto::units::{Rate, Span};
 
@@ -51,27 +51,6 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Made> {
     };
     let assumed = made.notes.into_iter().map(|note| format!("fabric.topo: {note}")).collect();
     let servers = made.servers;
-    match made.fabric {
-        Fabric::LeafSpine(described) => {
-            let topology = of_described(section, &described, inside)?;
-            Some(Made { topology, servers, assumed })
-        }
-        Fabric::Graph(switches) => {
-            let shape = GraphShape {
-                hosts: switches.hosts,
-                planes: 1,
-                hosts_per_switch: switches.hosts_per_switch,
-                names: switches.names,
-                links: switches.links,
-                paths,
-            };
-            match Topology::of_graph(shape, switches.nic, inside) {
-                Ok(topology) => Some(Made { topology, servers, assumed }),
-                Err(said) => {
-                    section.wrong("topo", said, "correct its links");
-                    None
-                }
-            }
-        }
-    }
+    let topology = of_file(section, made.fabric, paths, inside)?;
+    Some(Made { topology, servers, assumed })
 }

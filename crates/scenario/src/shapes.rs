@@ -1,13 +1,15 @@
 //! Shapes of fabrics: leaf-spine, fat tree, or an imported one, with their planes, rates and latencies.
 
+use crate::graphs;
 use crate::reader::Section;
 use crate::scenario::Scenario;
 use strandway_fabric::Topology;
-use strandway_fabric::topology::{Level, Pods, Shape};
+use strandway_fabric::topology::{GraphPaths, GraphShape, Level, Pods, Shape};
 use strandway_import::HOSTS_MAX;
 use strandway_import::htsim;
-use strandway_import::leaf_spine::Described;
+use strandway_import::leaf_spine::{Described, EqualServers};
 use strandway_import::simai_topology;
+use strandway_import::switch_graph::Fabric;
 use strandway_proto::units::{Rate, Span};
 use toml::Value;
 
@@ -225,27 +227,49 @@ fn make(section: &Section<'_>, shape: Shape, levels: [Level; 3], inside: [Span; 
 }
 
 /// A topology of SimAI or ASTRA-sim, and its servers.
-pub(super) fn graph(section: &Section<'_>, scenario: &Scenario) -> Option<(Topology, Described)> {
+pub(super) fn graph(section: &Section<'_>, scenario: &Scenario) -> Option<(Topology, Option<EqualServers>)> {
     let Some(name) = section.text("topo") else {
         if !section.has("topo") {
             section.sink.add("fabric.topo", "", "is missing", "name a topology file of SimAI: topo = \"FILE\"");
         }
         return None;
     };
-    let parsed = scenario.read(&name).and_then(|(file, text)| simai_topology::parse(&file, &text));
-    let made = match parsed {
-        Ok(made) => made,
+    let paths = graphs::paths(section);
+    let parsed = scenario.read(&name).and_then(|(file, text)| simai_topology::read(&file, &text));
+    match parsed {
+        Ok((made, servers)) => Some((of_file(section, made, paths, Span::ZERO)?, servers)),
         Err(problems) => {
             section.sink.extend(problems.0);
-            return None;
+            None
         }
+    }
+}
+
+/// The fabric that a file describes. `inside`: the time that a packet takes inside a switch.
+pub(super) fn of_file(section: &Section<'_>, made: Fabric, paths: GraphPaths, inside: Span) -> Option<Topology> {
+    let switches = match made {
+        Fabric::LeafSpine(made) => return of_described(section, &made, inside),
+        Fabric::Graph(switches) => switches,
     };
-    let topology = of_described(section, &made, Span::ZERO)?;
-    Some((topology, made))
+    let shape = GraphShape {
+        hosts: switches.hosts,
+        planes: 1,
+        hosts_per_switch: switches.hosts_per_switch,
+        names: switches.names,
+        links: switches.links,
+        paths,
+    };
+    match Topology::of_graph(shape, switches.nic, inside) {
+        Ok(topology) => Some(topology),
+        Err(said) => {
+            section.wrong("topo", said, "correct its links");
+            None
+        }
+    }
 }
 
 /// The leaf-spine fabric that a file describes. `inside`: the time that a packet takes inside a switch.
-pub(super) fn of_described(section: &Section<'_>, made: &Described, inside: Span) -> Option<Topology> {
+fn of_described(section: &Section<'_>, made: &Described, inside: Span) -> Option<Topology> {
     let shape = Shape {
         hosts: made.gpus,
         planes: made.planes as u8,
