@@ -32,7 +32,7 @@ pub fn describe(made: &Fabric) -> String {
 }
 
 /// Nodes and links of a file.
-struct Listed {
+struct NodesAndLinks {
     nodes: u32,
     gpus: u32,
     /// Switches; true for NVSwitches.
@@ -42,7 +42,7 @@ struct Listed {
     gpu: String,
 }
 
-impl Listed {
+impl NodesAndLinks {
     fn graph<'a>(&'a self, file: &'a str) -> Graph<'a> {
         Graph { file, nodes: self.nodes, gpus: self.gpus, of: &self.of, around: &self.around, names: &[] }
     }
@@ -85,7 +85,7 @@ pub fn parse(file: &str, text: &str) -> Result<Described, Problems> {
     listed(file, text)?.leaf_spine(file)
 }
 
-fn listed(file: &str, text: &str) -> Result<Listed, Problems> {
+fn listed(file: &str, text: &str) -> Result<NodesAndLinks, Problems> {
     let bad = |line: usize, value: &str, what: String, remedy: &str| problem(file, Some(line), value, what, remedy);
     let mut lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
     let (_, head) = lines.next().unwrap_or((1, ""));
@@ -169,7 +169,7 @@ fn listed(file: &str, text: &str) -> Result<Listed, Problems> {
     }
     let gpus = nodes - of.len() as u32;
     let gpu = head.get(5).copied().unwrap_or_default().to_string();
-    Ok(Listed { nodes, gpus, of, around, per_server, gpu })
+    Ok(NodesAndLinks { nodes, gpus, of, around, per_server, gpu })
 }
 
 #[cfg(test)]
