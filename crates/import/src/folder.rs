@@ -21,7 +21,7 @@ pub(crate) fn describe(folder: &Path, gpus: Option<u32>) -> Result<String, Probl
         let shown = folder.display().to_string();
         return Err(Problems::with_file(&shown, "has no files", "name a folder with files, or a file"));
     }
-    let (mut text, mut read) = (String::new(), 0);
+    let (mut text, mut read, mut ours) = (String::new(), 0, 0);
     let mut traces: BTreeSet<PathBuf> = BTreeSet::new();
     for path in &found {
         let mut subject = path.clone();
@@ -34,6 +34,11 @@ pub(crate) fn describe(folder: &Path, gpus: Option<u32>) -> Result<String, Probl
             subject = prefix;
         }
         let name = subject.strip_prefix(folder).unwrap_or(&subject).display().to_string();
+        if path.extension().is_some_and(|ending| ending == "toml") {
+            text.push_str(&format!("{name}: TOML, as scenarios are: strandway run {name}\n"));
+            ours += 1;
+            continue;
+        }
         let said = match describe_file_for(&subject, gpus) {
             Ok(told) => {
                 read += 1;
@@ -47,9 +52,9 @@ pub(crate) fn describe(folder: &Path, gpus: Option<u32>) -> Result<String, Probl
         };
         text.push_str(&format!("{name}: {said}\n"));
     }
+    let others = text.lines().count() - ours;
     text.push_str(&format!(
-        "{read} of {} are read; `strandway import FILE` says how each is used\n",
-        text.lines().count()
+        "{read} of {others} files of other tools are read; `strandway import FILE` says how each is used\n"
     ));
     if !all {
         text.push_str(&format!("only the first {FILES_MAX} files, in {DEPTH_MAX} levels of folders, are listed\n"));

@@ -18,6 +18,7 @@ fn a_folder_is_a_list_of_its_files() {
     let root = folder.path();
     write(root, "b/matrix.cm", MATRIX);
     write(root, "a.goal", GOAL);
+    write(root, "s.toml", "[fabric]\nhosts = 4\n");
     write(root, "notes.txt", "nothing that is known\n");
     write(root, ".hidden/matrix.cm", MATRIX);
     write(root, "one.0.et", "");
@@ -27,12 +28,13 @@ fn a_folder_is_a_list_of_its_files() {
     std::os::unix::fs::symlink(root, root.join("b/again")).expect("a link");
     let said = describe_file(root).expect("a list");
     let lines: Vec<&str> = said.lines().collect();
-    assert_eq!(lines.len(), 6, "{said}");
+    assert_eq!(lines.len(), 7, "{said}");
     assert_eq!(lines[0], "a.goal: a GOAL schedule (text): 2 ranks");
     assert_eq!(lines[1], "b/matrix.cm: an htsim traffic matrix: 4 hosts, 1 flows, 0 triggers");
     assert!(lines[2].starts_with("notes.txt: not read: is of no kind that is known"), "{said}");
-    assert!(lines[3].starts_with("one: not read: ") && lines[4].starts_with("two: not read: "), "{said}");
-    assert_eq!(lines[5], "2 of 5 are read; `strandway import FILE` says how each is used");
+    assert!(lines[3].starts_with("one: not read: ") && lines[5].starts_with("two: not read: "), "{said}");
+    assert_eq!(lines[4], "s.toml: TOML, as scenarios are: strandway run s.toml");
+    assert_eq!(lines[6], "2 of 5 files of other tools are read; `strandway import FILE` says how each is used");
     let empty = root.join("empty");
     std::fs::create_dir(&empty).expect("a folder");
     assert!(describe_file(&empty).expect_err("empty").to_string().contains("has no files"));
