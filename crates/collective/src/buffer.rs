@@ -19,8 +19,7 @@ pub enum Number {
 
 impl Number {
     /// 32-bit numbers if no message of the collective splits one of them; otherwise bytes.
-    pub fn of(group: &Group) -> Number {
-        let schedule = &group.schedule;
+    pub fn of(group: &Group, schedule: &Schedule) -> Number {
         let whole = |rank: u32, index: u32| {
             let send = schedule.send(Rank(rank), index);
             (0..group.pieces()).all(|piece| {
@@ -165,21 +164,18 @@ impl Layout {
     }
 }
 
-/// Adds or copies a piece of a message (its sender, index and piece number) into the result. Returns false if the rank
-/// expects no such piece from that sender.
+/// Adds or copies a piece of a message (the numbers of both) into the result. Returns false if the rank expects no such
+/// piece.
 pub fn settle(
-    group: &Group,
+    (group, schedule): (&Group, &Schedule),
     rank: Rank,
     number: Number,
-    (from, index, piece): (Rank, u32, u32),
+    (message, piece): (u32, u32),
     news: &[u8],
     result: &mut [u8],
 ) -> bool {
-    if index >= group.schedule.messages() {
-        return false;
-    }
-    let receive = group.schedule.receive(rank, index);
-    if receive.from != from {
+    let receive = schedule.receive(rank, message % schedule.messages());
+    if receive.from.0 != message / schedule.messages() {
         return false;
     }
     let (first, length) = group.part(receive.bytes, piece);

@@ -8,8 +8,10 @@
 pub mod algorithms;
 mod call;
 pub mod direct;
+mod executor;
 mod file;
 mod operand;
+mod plans;
 pub mod scheduled;
 pub mod tabled;
 mod tuning;
@@ -20,7 +22,9 @@ mod tests;
 pub use algorithms::{Algorithms, PlanAlgorithm, PlanMaker};
 pub use call::CollectiveCall;
 pub use direct::DirectLengths;
+pub use executor::{Executor, Unexpected};
 pub use file::AlgorithmFile;
+pub use plans::{PlannedMessage, Plans};
 pub use tabled::OrderedRecipe;
 pub use tuning::Tuning;
 

@@ -4,7 +4,6 @@ use crate::collective_rank::CollectiveRank;
 use crate::flows::{FlowTable, Flows};
 use crate::group::Group;
 use crate::multicast::{Multicast, MulticastRank};
-use crate::recipe_collective::{RecipeCollective, RecipeRank};
 use crate::schedule::Rank;
 use crate::script::{Operation, ScriptedJob};
 use crate::server::IntraServer;
@@ -33,8 +32,6 @@ pub enum AnyApplication<'a> {
     Transfer(Transfer<'a>),
     /// A rank of an operation inside a server.
     IntraServer(Box<IntraServer<'a>>),
-    /// A rank of a collective that follows a recipe.
-    Recipe(Box<RecipeRank<'a>>),
     /// Composite programs on one host. The event of a message goes to the program that owns the message; every other
     /// event goes to all programs.
     Composite(Composite<'a>),
@@ -51,7 +48,6 @@ impl fmt::Debug for AnyApplication<'_> {
             AnyApplication::Training(actor) => actor.fmt(f),
             AnyApplication::Transfer(transfer) => transfer.fmt(f),
             AnyApplication::IntraServer(inside) => inside.fmt(f),
-            AnyApplication::Recipe(follower) => follower.fmt(f),
             AnyApplication::Composite(several) => several.fmt(f),
             AnyApplication::Custom(_) => f.write_str("Custom"),
         }
@@ -68,7 +64,6 @@ macro_rules! each {
             AnyApplication::Training($program) => $call,
             AnyApplication::Transfer($program) => $call,
             AnyApplication::IntraServer($program) => $call,
-            AnyApplication::Recipe($program) => $call,
             AnyApplication::Composite($program) => $call,
             AnyApplication::Custom($program) => $call,
         }
@@ -188,10 +183,6 @@ pub struct Programs<'a> {
     jobs: &'a [ScriptedJob],
     pipes: &'a [Pipe],
     actors: Vec<(HostId, u32, u32)>,
-    /// Collectives that follow recipes; `followers` has host, index, and rank at this host, of those that no job
-    /// begins.
-    listed: &'a [RecipeCollective],
-    followers: Vec<(HostId, u32, u32)>,
     make_operation: Option<&'a OperationMaker<'a>>,
     /// The first message of each collective, in order.
     by_number: Vec<(u32, u32)>,
@@ -230,8 +221,6 @@ impl<'a> Programs<'a> {
             jobs: &[],
             pipes: &[],
             actors: Vec::new(),
-            listed: &[],
-            followers: Vec::new(),
             make_operation: None,
             ranks,
             bounds,
@@ -286,20 +275,6 @@ impl<'a> Programs<'a> {
         self
     }
 
-    /// Adds collectives that follow recipes. Those that scripts of jobs name begin when a script says so. Call it after
-    /// [`Programs::with_jobs`].
-    pub fn with_listed(mut self, listed: &'a [RecipeCollective]) -> Programs<'a> {
-        self.listed = listed;
-        let named = self.jobs.iter().flat_map(|job| job.operations.iter().flatten());
-        let own: BTreeSet<u32> = named.filter_map(Operation::listed).collect();
-        for (made, number) in listed.iter().zip(0..).filter(|(_, number)| !own.contains(number)) {
-            self.followers.extend(made.hosts.iter().zip(0..).map(|(&host, rank)| (host, number, rank)));
-        }
-        self.followers.sort_unstable();
-        self.tally_parts(listed.iter().map(RecipeCollective::numbers).collect());
-        self
-    }
-
     /// Adds a maker for operations of training jobs that use neither unicast messages nor multicast.
     pub fn with_operations(mut self, make: &'a OperationMaker<'a>) -> Programs<'a> {
         self.make_operation = Some(make);
@@ -348,6 +323,10 @@ impl<'a> Programs<'a> {
         let member = |&(group, rank): &(u32, Rank)| {
             AnyApplication::Collective(Box::new(CollectiveRank::new(&self.groups[group as usize], rank)))
         };
+        // Of programs that act at the same time the first one acts first, so their order is part of the results.
+        let (computed, tabled): (Vec<_>, Vec<_>) =
+            self.ranks[ranks].iter().partition(|(group, _)| self.groups[*group as usize].schedule().is_some());
+        let (computed, tabled) = (computed.into_iter().map(member), tabled.into_iter().map(member));
         let multicast_ranks = &self.multicast_ranks[self.multicast_ranks.partition_point(|rank| rank.0 < host)..];
         let multicast_ranks = multicast_ranks.iter().take_while(|rank| rank.0 == host).map(|&(_, number, rank)| {
             AnyApplication::Multicast(Box::new(MulticastRank::new(&self.multicasts[number as usize], rank)))
@@ -357,19 +336,13 @@ impl<'a> Programs<'a> {
             groups: self.groups,
             multicasts: self.multicasts,
             pipes: self.pipes,
-            listed: self.listed,
             make: self.make_operation,
         };
-        let followers = &self.followers[self.followers.partition_point(|follower| follower.0 < host)..];
-        let followers = followers.iter().take_while(|follower| follower.0 == host).map(|&(_, number, rank)| {
-            AnyApplication::Recipe(Box::new(RecipeRank::new(&self.listed[number as usize], rank)))
-        });
         let actors = actors.iter().take_while(|actor| actor.0 == host).map(|&(_, number, rank)| {
             AnyApplication::Training(Box::new(TrainingRank::new(&self.jobs[number as usize], rank, all)))
         });
-        let ranks = self.ranks[ranks].iter().map(member);
         let mut all: Vec<AnyApplication<'_>> =
-            own.into_iter().chain(ranks).chain(multicast_ranks).chain(actors).chain(followers).collect();
+            own.into_iter().chain(computed).chain(multicast_ranks).chain(actors).chain(tabled).collect();
         match all.pop() {
             None => flows,
             Some(only) if all.is_empty() && self.flows.starts_nothing_at(host) => only,
@@ -378,7 +351,7 @@ impl<'a> Programs<'a> {
     }
 
     /// The number of collectives. They are counted in this order: unicast collectives, multicast operations, training
-    /// jobs, messages between ranks of jobs, collectives that follow recipes, collectives executed by switches.
+    /// jobs, messages between ranks of jobs, collectives executed by switches.
     pub fn groups(&self) -> usize {
         self.groups.len() + self.multicasts.len() + self.parts.len()
     }

@@ -1,7 +1,7 @@
 //! The messages of a collective: sender, receiver, bytes, and the messages that each one waits for. All of it is
 //! computed; there are no tables.
 //!
-//! This file defines the algorithms. [`crate::Member`] executes them message by message.
+//! This file defines the algorithms. [`crate::Executor`] executes them message by message.
 
 use std::fmt;
 
@@ -396,6 +396,21 @@ impl Schedule {
     pub fn receives(&self, rank: Rank) -> impl Iterator<Item = Receive> + use<> {
         let schedule = *self;
         (0..self.messages()).map(move |i| schedule.receive(rank, i))
+    }
+
+    /// The number of events that a message waits for ([`Send::after`]).
+    pub(crate) fn waits_of(&self, index: u32) -> u32 {
+        match self.algorithm {
+            Algorithm::AllToAll { window } => u32::from(index / self.parts >= window),
+            Algorithm::LinearAllGather => 0,
+            _ if index < self.parts => 0,
+            _ => 1 + u32::from(self.merges()),
+        }
+    }
+
+    /// The sender of the message that a rank receives with this index.
+    pub(crate) fn source_of(&self, rank: Rank, index: u32) -> Rank {
+        self.source(rank, index / self.parts)
     }
 
     /// The message of this rank that waits for the receipt of this one.

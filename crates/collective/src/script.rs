@@ -261,55 +261,23 @@ pub enum Operation {
         /// True at the sender.
         gives: bool,
     },
-    /// Follows a recipe.
-    Listed {
-        /// Its index among the run's [`RecipeCollective`](crate::RecipeCollective) collectives.
-        listed: u32,
-        /// The rank in it.
-        rank: u32,
-    },
     /// Exchanges data with the ranks of its server, and may take part in a collective of messages meanwhile.
     Inside {
         /// An index into [`ScriptedJob::locals`].
         local: u32,
-        /// The messages of the collective between servers, if there are any.
-        messages: Option<Between>,
+        /// The collective of messages between servers, if there is one: its index among the run's
+        /// [`Group`](crate::Group)s, and the rank in it.
+        messages: Option<(u32, u32)>,
     },
 }
 
-/// A collective of messages between servers: its index, and the rank in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Between {
-    /// Among the run's [`Group`](crate::Group)s.
-    Group(u32, u32),
-    /// Among the run's [`RecipeCollective`](crate::RecipeCollective) collectives.
-    Listed(u32, u32),
-}
-
 impl Operation {
-    /// The collective of messages that it takes part in.
-    pub fn between(&self) -> Option<Between> {
+    /// The index of its collective of messages among the run's groups, and the rank in it.
+    pub fn group(&self) -> Option<(u32, u32)> {
         match *self {
-            Operation::Messages { group, rank } => Some(Between::Group(group, rank)),
-            Operation::Listed { listed, rank } => Some(Between::Listed(listed, rank)),
+            Operation::Messages { group, rank } => Some((group, rank)),
             Operation::Inside { messages, .. } => messages,
             _ => None,
-        }
-    }
-
-    /// The index of its collective among the run's groups, and the rank in it.
-    pub fn group(&self) -> Option<(u32, u32)> {
-        match self.between()? {
-            Between::Group(group, rank) => Some((group, rank)),
-            Between::Listed(..) => None,
-        }
-    }
-
-    /// The index of its collective among those that follow recipes.
-    pub fn listed(&self) -> Option<u32> {
-        match self.between()? {
-            Between::Listed(listed, _) => Some(listed),
-            Between::Group(..) => None,
         }
     }
 }

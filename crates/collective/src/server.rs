@@ -8,7 +8,6 @@
 //! links.
 
 use crate::collective_rank::CollectiveRank;
-use crate::recipe_collective::RecipeRank;
 use strandway_proto::application::{Action, Application, Event};
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{HostId, MessageId};
@@ -37,31 +36,6 @@ pub struct Local {
     pub span: Span,
 }
 
-/// A rank's program in the collective of messages between servers.
-#[derive(Debug)]
-pub enum Rail<'a> {
-    /// Of a schedule.
-    Member(CollectiveRank<'a>),
-    /// Of a recipe.
-    Follower(RecipeRank<'a>),
-}
-
-impl<'a> Rail<'a> {
-    fn program(&self) -> &(dyn Application + 'a) {
-        match self {
-            Rail::Member(member) => member,
-            Rail::Follower(follower) => follower,
-        }
-    }
-
-    fn program_mut(&mut self) -> &mut (dyn Application + 'a) {
-        match self {
-            Rail::Member(member) => member,
-            Rail::Follower(follower) => follower,
-        }
-    }
-}
-
 /// One rank in such an operation, as a program inside the program of the rank.
 #[derive(Debug)]
 pub struct IntraServer<'a> {
@@ -72,7 +46,7 @@ pub struct IntraServer<'a> {
     /// The word of its signals.
     word: u32,
     /// The rank's program in the collective of messages, if there is one.
-    messages: Option<Rail<'a>>,
+    messages: Option<CollectiveRank<'a>>,
     begun: Option<Time>,
     /// The index of the next host that gets the signal that this rank is ready; `None` before it is ready.
     telling: Option<usize>,
@@ -85,7 +59,13 @@ pub struct IntraServer<'a> {
 
 impl<'a> IntraServer<'a> {
     /// A rank at the start of the operation.
-    pub fn new(team: &'a Team, local: Local, latency: Span, word: u32, messages: Option<Rail<'a>>) -> IntraServer<'a> {
+    pub fn new(
+        team: &'a Team,
+        local: Local,
+        latency: Span,
+        word: u32,
+        messages: Option<CollectiveRank<'a>>,
+    ) -> IntraServer<'a> {
         IntraServer {
             team,
             local,
@@ -102,7 +82,7 @@ impl<'a> IntraServer<'a> {
 
     /// Begins to send signals when the rank's part of messages has ended.
     fn advance(&mut self) {
-        let over = self.messages.as_ref().is_none_or(|rail| rail.program().is_complete());
+        let over = self.messages.as_ref().is_none_or(Application::is_complete);
         if self.begun.is_some() && over && self.telling.is_none() {
             self.telling = Some(0);
         }
@@ -127,7 +107,7 @@ impl Application for IntraServer<'_> {
             return;
         }
         if let Some(messages) = &mut self.messages {
-            messages.program_mut().handle_event(now, event);
+            messages.handle_event(now, event);
         }
         self.advance();
     }
@@ -136,7 +116,7 @@ impl Application for IntraServer<'_> {
         if self.ends <= now {
             self.complete = true;
         } else if let Some(messages) = &mut self.messages {
-            messages.program_mut().handle_timeout(now);
+            messages.handle_timeout(now);
         }
     }
 
@@ -146,22 +126,22 @@ impl Application for IntraServer<'_> {
             // The program of the rank sets the order.
             return Some(Action::Signal { to, at: now + self.latency, order: 0, word: self.word });
         }
-        self.messages.as_mut()?.program_mut().poll_action(now)
+        self.messages.as_mut()?.poll_action(now)
     }
 
     fn poll_timeout(&self) -> Time {
         let own = if self.complete { Time::NEVER } else { self.ends };
-        self.messages.as_ref().map_or(own, |messages| own.min(messages.program().poll_timeout()))
+        self.messages.as_ref().map_or(own, |messages| own.min(messages.poll_timeout()))
     }
 
     fn owns(&self, message: MessageId) -> bool {
-        self.messages.as_ref().is_some_and(|messages| messages.program().owns(message))
+        self.messages.as_ref().is_some_and(|messages| messages.owns(message))
     }
 
     fn begin(&mut self, now: Time) {
         self.begun = Some(now);
         if let Some(messages) = &mut self.messages {
-            messages.program_mut().begin(now);
+            messages.begin(now);
         }
         self.advance();
     }
@@ -171,7 +151,7 @@ impl Application for IntraServer<'_> {
     }
 
     fn is_done(&self) -> bool {
-        self.complete && self.messages.as_ref().is_none_or(|rail| rail.program().is_done())
+        self.complete && self.messages.as_ref().is_none_or(Application::is_done)
     }
 }
 

@@ -7,7 +7,6 @@ use crate::frontier::Frontier;
 use crate::group::Group;
 use crate::multicast::{Multicast, MulticastMessage};
 use crate::programs::AnyApplication;
-use crate::recipe_collective::RecipeCollective;
 use crate::script::{COMPUTE, Operation, STREAMS_MAX, Script, ScriptedJob};
 use crate::transfer::Pipe;
 use operations::{Concern, numbers};
@@ -32,8 +31,6 @@ pub struct Operations<'a> {
     pub multicasts: &'a [Multicast],
     /// Messages outside collectives.
     pub pipes: &'a [Pipe],
-    /// Operations that follow recipes.
-    pub listed: &'a [RecipeCollective],
     /// Makes the programs of all other operations.
     pub make: Option<&'a OperationMaker<'a>>,
 }

@@ -2,14 +2,14 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use strandway_collective::schedule::{Place, Receive};
-use strandway_collective::{Algorithm, Collective, Member, Rank, Schedule};
+use strandway_collective::schedule::Receive;
+use strandway_collective::{Algorithm, Collective, Executor, Plans, Rank, Schedule};
 use strandway_proto::rng::{Random, StreamKind};
 
 /// A message in flight: data to a receiver, or the report of an arrival to a sender.
 enum News {
-    Data { from: Rank, to: Rank, place: Place, data: Vec<u64> },
-    Sent { to: Rank, place: Place },
+    Data { message: u32, data: Vec<u64> },
+    Sent { message: u32 },
 }
 
 /// A different number for each byte of each rank; sums of such numbers differ, too.
@@ -18,9 +18,10 @@ fn own(rank: u32, byte: u64) -> u64 {
 }
 
 /// A schedule on a network that delivers messages in random order.
-struct Toy {
+struct Toy<'a> {
+    plans: &'a Plans,
     schedule: Schedule,
-    members: Vec<Member>,
+    ranks: Vec<Executor<'a>>,
     /// The buffers that ranks send from. Except in an all-to-all, they also receive into them.
     buffers: Vec<Vec<u64>>,
     /// The receive buffers of an all-to-all.
@@ -29,8 +30,8 @@ struct Toy {
     random: Random,
 }
 
-impl Toy {
-    fn new(schedule: Schedule, seed: u64) -> Toy {
+impl<'a> Toy<'a> {
+    fn new(plans: &'a Plans, schedule: Schedule, seed: u64) -> Toy<'a> {
         let ranks = schedule.ranks();
         let buffer = |rank: u32| {
             let mut buffer: Vec<u64> = (0..schedule.bytes()).map(|b| own(rank, b)).collect();
@@ -47,8 +48,9 @@ impl Toy {
             buffer
         };
         Toy {
+            plans,
             schedule,
-            members: (0..ranks).map(|r| Member::new(schedule, Rank(r))).collect(),
+            ranks: (0..ranks).map(|rank| Executor::new(plans, Rank(rank))).collect(),
             buffers: (0..ranks).map(buffer).collect(),
             received: vec![vec![0; 2 * schedule.bytes() as usize + ranks as usize]; ranks as usize],
             on_the_way: Vec::new(),
@@ -57,10 +59,11 @@ impl Toy {
     }
 
     fn post(&mut self, rank: u32) {
-        while let Some(send) = self.members[rank as usize].poll_send() {
+        while let Some(message) = self.ranks[rank as usize].poll_send() {
+            let send = self.schedule.send(Rank(rank), message % self.schedule.messages());
             let from = send.first_byte as usize;
             let data = self.buffers[rank as usize][from..from + send.bytes as usize].to_vec();
-            self.on_the_way.push(News::Data { from: Rank(rank), to: send.to, place: send.place, data });
+            self.on_the_way.push(News::Data { message, data });
         }
     }
 
@@ -78,6 +81,7 @@ impl Toy {
             let rank = if pick == self.on_the_way.len() {
                 let rank = asleep.pop().expect("somebody sleeps");
                 awake[rank as usize] = true;
+                self.ranks[rank as usize].begin();
                 rank
             } else {
                 self.deliver(pick)
@@ -90,22 +94,24 @@ impl Toy {
 
     fn deliver(&mut self, pick: usize) -> u32 {
         match self.on_the_way.swap_remove(pick) {
-            News::Data { from, to, place, data } => {
-                let at = to.0 as usize;
-                let Receive { first_byte, bytes, reduces, .. } = self.schedule.receive(to, self.schedule.index(place));
+            News::Data { message, data } => {
+                let to = self.plans.message(message).to;
+                let (at, index) = (to.0 as usize, message % self.schedule.messages());
+                let Receive { first_byte, bytes, reduces, .. } = self.schedule.receive(to, index);
                 assert_eq!(bytes as usize, data.len());
                 let apart = self.schedule.algorithm().collective() == Collective::AllToAll;
                 let buffer = if apart { &mut self.received[at] } else { &mut self.buffers[at] };
                 for (there, value) in buffer[first_byte as usize..].iter_mut().zip(&data) {
                     *there = if reduces { there.wrapping_add(*value) } else { *value };
                 }
-                self.members[at].handle_received(from, place).expect("a message of the schedule");
-                self.on_the_way.push(News::Sent { to: from, place });
+                self.ranks[at].handle_received(message).expect("a message of the schedule");
+                self.on_the_way.push(News::Sent { message });
                 to.0
             }
-            News::Sent { to, place } => {
-                self.members[to.0 as usize].handle_sent(place).expect("a message of the schedule");
-                to.0
+            News::Sent { message } => {
+                let from = self.plans.message(message).from;
+                self.ranks[from.0 as usize].handle_sent(message).expect("a message of the schedule");
+                from.0
             }
         }
     }
@@ -116,7 +122,7 @@ impl Toy {
         let sum = |b: u64| (0..n).fold(0u64, |sum, r| sum.wrapping_add(own(r, b)));
         for rank in 0..n {
             let buffer = &self.buffers[rank as usize];
-            assert!(self.members[rank as usize].finished(), "rank {rank} did not finish");
+            assert!(self.ranks[rank as usize].is_finished(), "rank {rank} did not finish");
             let mine = start(rank)..start(rank + 1);
             match self.schedule.algorithm().collective() {
                 Collective::AllReduce => (0..bytes).for_each(|b| assert_eq!(buffer[b as usize], sum(b), "{rank} {b}")),
@@ -164,7 +170,8 @@ proptest! {
         };
         let parts = if algorithm == Algorithm::RecursiveDoubling { 1 } else { parts };
         let schedule = Schedule::new(algorithm, ranks, bytes, parts).expect("a schedule");
-        let mut toy = Toy::new(schedule, seed);
+        let plans = Plans::Computed(schedule);
+        let mut toy = Toy::new(&plans, schedule, seed);
         toy.run();
         toy.check();
     }

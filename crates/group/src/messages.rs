@@ -10,7 +10,7 @@ use crate::team::Team;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use strandway_collective::{CollectiveRank, Group, Rank, Schedule};
+use strandway_collective::{CollectiveRank, Group, Plans, Rank, Schedule};
 use strandway_proto::application::{Action, Application, Event};
 use strandway_proto::{Bytes, HostId, Message, MessageId, Time};
 use strandway_udp::{Completion, Connection, Error, Operation, Reason, Region, RemoteRegion};
@@ -32,6 +32,7 @@ struct Peer {
 pub struct Prepared {
     /// The collective with the message numbers of even runs, and with those of odd runs.
     groups: [Arc<Group>; 2],
+    schedule: Schedule,
     spaces: [RankSpace; 2],
     peers: BTreeMap<u32, Peer>,
     /// Ranks that send to this one.
@@ -50,7 +51,7 @@ pub struct Prepared {
 impl Prepared {
     /// The schedule.
     pub fn schedule(&self) -> &Schedule {
-        &self.groups[0].schedule
+        &self.schedule
     }
 }
 
@@ -65,26 +66,17 @@ impl Team {
         if schedule.ranks() != ranks {
             return Err(GroupError::Config(format!("a schedule of {} ranks for a team of {ranks}", schedule.ranks())));
         }
-        let group = |first_message: u32| Group {
-            schedule,
-            hosts: (0..ranks).map(HostId).collect(),
-            starts: vec![Time::ZERO; ranks as usize],
-            connections: 1,
-            first_message,
-            first_channel: 0,
-            on_demand: false,
-            pause: strandway_proto::Span::ZERO,
-            profile: 0,
-            number: 0,
-        };
-        let even = group(0);
+        let mut even = Group::new(Plans::Computed(schedule), (0..ranks).map(HostId).collect(), 1);
+        even.starts.fill(Time::ZERO);
         let messages = u32::try_from(even.messages()).ok().filter(|&messages| messages < 1 << 31);
         let Some(messages) = messages else {
             return Err(GroupError::Config("a schedule of more than two billion messages: take fewer ranks".into()));
         };
         let rank = Rank(self.rank);
-        let groups = [Arc::new(even), Arc::new(group(messages))];
-        let first = RankSpace::new(&mut self.node, &groups[0], rank);
+        let mut odd = even.clone();
+        odd.first_message = messages;
+        let groups = [Arc::new(even), Arc::new(odd)];
+        let first = RankSpace::new(&mut self.node, &groups[0], schedule, rank);
         let second = first.twin(&mut self.node, &groups[1]);
         let mut prepared = Prepared {
             spaces: [first, second],
@@ -96,6 +88,7 @@ impl Team {
             early: Vec::new(),
             posted: HashMap::new(),
             groups,
+            schedule,
         };
         let to: BTreeSet<u32> = schedule.sends(rank).map(|send| send.to.0).collect();
         let from: BTreeSet<u32> = schedule.receives(rank).map(|receive| receive.from.0).collect();

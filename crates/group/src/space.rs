@@ -4,13 +4,14 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use strandway_collective::buffer::{Layout, Number, contributions, expected, settle};
-use strandway_collective::{Algorithm, Group, Rank};
+use strandway_collective::{Algorithm, Group, Rank, Schedule};
 use strandway_udp::{Error, Node, Region};
 
 /// One rank's memory in a collective of messages. Every rank knows the expected sums of its numbers.
 pub struct RankSpace {
     /// The collective.
     pub group: Group,
+    schedule: Schedule,
     rank: Rank,
     number: Number,
     layout: Layout,
@@ -24,16 +25,16 @@ pub struct RankSpace {
 }
 
 impl RankSpace {
-    /// The memory of a rank, with its numbers filled in.
-    pub fn new(node: &mut Node, group: &Group, rank: Rank) -> RankSpace {
-        let number = Number::of(group);
-        let layout = Layout::new(&group.schedule, rank);
-        let buffer = node.register(contributions(&group.schedule, rank, number));
-        let result = match group.schedule.algorithm() {
+    /// The memory of a rank of a collective that follows a schedule, with its numbers filled in.
+    pub fn new(node: &mut Node, group: &Group, schedule: Schedule, rank: Rank) -> RankSpace {
+        let number = Number::of(group, &schedule);
+        let layout = Layout::new(&schedule, rank);
+        let buffer = node.register(contributions(&schedule, rank, number));
+        let result = match schedule.algorithm() {
             Algorithm::AllToAll { .. } => {
                 // A rank sends its own block to itself without the network.
-                let (whole, numbers) = expected(&group.schedule, rank, number);
-                let block = group.schedule.block(rank);
+                let (whole, numbers) = expected(&schedule, rank, number);
+                let block = schedule.block(rank);
                 let length = (block.end - block.start) as usize;
                 let own = rank.0 as usize * length..(rank.0 as usize + 1) * length;
                 let mut result = vec![0xaa; whole.end as usize];
@@ -43,7 +44,8 @@ impl RankSpace {
             _ => buffer,
         };
         let staging = node.register(vec![0; layout.staging() as usize]);
-        RankSpace { group: group.clone(), rank, number, layout, buffer, result, staging, peers: HashMap::new() }
+        let peers = HashMap::new();
+        RankSpace { group: group.clone(), schedule, rank, number, layout, buffer, result, staging, peers }
     }
 
     /// Memory for the same collective with other message numbers, `group`: it shares buffer and result with this one,
@@ -51,6 +53,7 @@ impl RankSpace {
     pub fn twin(&self, node: &mut Node, group: &Group) -> RankSpace {
         RankSpace {
             group: group.clone(),
+            schedule: self.schedule,
             rank: self.rank,
             number: self.number,
             layout: self.layout.clone(),
@@ -66,7 +69,7 @@ impl RankSpace {
     /// # Errors
     /// If its memory is not registered any more.
     pub fn refill(&self, node: &mut Node) -> Result<(), Error> {
-        let numbers = contributions(&self.group.schedule, self.rank, self.number);
+        let numbers = contributions(&self.schedule, self.rank, self.number);
         node.memory_mut(self.buffer)?.copy_from_slice(&numbers);
         Ok(())
     }
@@ -103,10 +106,11 @@ impl RankSpace {
 
     /// The source of a piece of a message, and its offset in the receiver's staging area.
     pub fn source(&mut self, number: u32) -> Option<(Region, Range<usize>, u64)> {
-        let (_, index, piece) = self.group.piece_of(number)?;
-        let send = self.group.schedule.send(self.rank, index);
+        let schedule = &self.schedule;
+        let (message, piece) = self.group.piece_of(number)?;
+        let index = message % schedule.messages();
+        let send = schedule.send(self.rank, index);
         let (first, length) = self.group.part(send.bytes, piece);
-        let schedule = &self.group.schedule;
         let layout = self.peers.entry(send.to).or_insert_with(|| Layout::new(schedule, send.to));
         let from = (send.first_byte + first) as usize;
         Some((self.buffer, from..from + length as usize, layout.offset(index) + first))
@@ -117,14 +121,15 @@ impl RankSpace {
     /// # Errors
     /// If its memory is not registered any more.
     pub fn settle(&self, node: &mut Node, number: u32) -> Result<(), Error> {
-        let Some(piece) = self.group.piece_of(number) else { return Ok(()) };
+        let Some((message, piece)) = self.group.piece_of(number) else { return Ok(()) };
         // The two regions of a node cannot be borrowed at the same time, so the piece is copied.
-        let receive = self.group.schedule.receive(self.rank, piece.1);
-        let (first, length) = self.group.part(receive.bytes, piece.2);
-        let at = (self.layout.offset(piece.1) + first) as usize;
+        let index = message % self.schedule.messages();
+        let receive = self.schedule.receive(self.rank, index);
+        let (first, length) = self.group.part(receive.bytes, piece);
+        let at = (self.layout.offset(index) + first) as usize;
         let news = node.memory(self.staging)?[at..at + length as usize].to_vec();
         let result = node.memory_mut(self.result)?;
-        settle(&self.group, self.rank, self.number, piece, &news, result);
+        settle((&self.group, &self.schedule), self.rank, self.number, (message, piece), &news, result);
         Ok(())
     }
 
@@ -133,7 +138,7 @@ impl RankSpace {
     /// # Errors
     /// If its memory is not registered any more.
     pub fn first_wrong(&self, node: &Node) -> Result<Option<u64>, Error> {
-        let (range, right) = expected(&self.group.schedule, self.rank, self.number);
+        let (range, right) = expected(&self.schedule, self.rank, self.number);
         let result = node.memory(self.result)?;
         let mut places = range.start as usize..range.end as usize;
         Ok(places.find(|&byte| result[byte] != right[byte]).map(|byte| byte as u64))

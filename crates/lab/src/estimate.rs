@@ -70,7 +70,8 @@ impl Estimate {
         let ranks: u64 = experiment
             .groups
             .iter()
-            .map(|g| u64::from(g.schedule.ranks()) * (PER_RANK + u64::from(g.schedule.messages()) / 2))
+            .filter_map(|group| group.schedule())
+            .map(|schedule| u64::from(schedule.ranks()) * (PER_RANK + u64::from(schedule.messages()) / 2))
             .sum();
         let tallied = experiment.collectives.iter().filter(|plan| plan.tallied && plan.has_rows());
         let rows = if plan.rows { tallied.map(|plan| experiment.messages_of(plan)).sum() } else { 0 };

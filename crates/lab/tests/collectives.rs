@@ -55,7 +55,7 @@ fn with_one_packet_per_step_the_time_is_exact() {
         let (experiment, outcome) = outcome(IDEAL, sets);
         let c = &outcome.report.collectives[0];
         let plan = &experiment.collectives[0];
-        assert_eq!(experiment.groups[0].schedule.steps(), steps);
+        assert_eq!(experiment.groups[0].schedule().expect("a schedule").steps(), steps);
         let expected = plan.bound + ACK * u64::from(steps - 1);
         assert_eq!(c.time_us, Some(expected.as_us()), "{sets:?}");
     }
@@ -134,7 +134,7 @@ fn every_message_starts_with_the_last_thing_it_waits_for() {
 
 fn check_starts(experiment: &Experiment, outcome: &Outcome, index: usize) {
     let plan = &experiment.collectives[index];
-    let schedule = experiment.groups[index].schedule;
+    let schedule = experiment.groups[index].schedule().expect("a schedule");
     let flows = |rank: Rank, i: u32| {
         let at = plan.messages.start + (rank.0 * schedule.messages() + i) as usize;
         let message = &experiment.messages[at];

@@ -201,7 +201,6 @@ fn build(scenario: &Scenario, sink: &Sink, values: impl FnOnce(&Experiment) -> B
         jobs: traffic.jobs,
         scripted: traffic.scripted,
         pipes: traffic.pipes,
-        listed: traffic.listed,
         expect: bounds,
         faults: faults.notes,
         trigger_names: traffic.trigger_names,

@@ -15,13 +15,12 @@ use placement::Placed;
 use std::ops::Range;
 use std::sync::Arc;
 use strandway_collective::{
-    Algorithm, BroadcastTree, Collective, Group, Placement, Rank, Recipe, RecipeCollective, RecipeError, Schedule,
-    ScheduleError,
+    Algorithm, BroadcastTree, Collective, Group, Placement, Plans, Rank, Recipe, RecipeError, Schedule, ScheduleError,
 };
 use strandway_fabric::plan::Start;
 use strandway_import::trace::Kind;
 use strandway_proto::HostId;
-use strandway_proto::units::{Bytes, Span, Time};
+use strandway_proto::units::{Bytes, Span};
 
 /// The keys of a collective in a scenario.
 #[derive(Clone, Debug)]
@@ -343,7 +342,7 @@ impl Maker<'_> {
                 algorithm: algorithm.name().into(),
                 ranks: size,
                 bytes: whole,
-                execution: Execution::Schedule(self.traffic.groups.len() - 1),
+                execution: Execution::Messages(self.traffic.groups.len() - 1),
                 placement,
                 class,
                 messages,
@@ -371,18 +370,8 @@ impl Maker<'_> {
         let (tallied, on_demand) = how;
         let first = self.traffic.messages.len();
         let starts = hosts.iter().map(|_| self.moment(self.workload.common.start)).collect();
-        let group = Group {
-            schedule: *schedule,
-            hosts: hosts.to_vec(),
-            starts,
-            connections: self.workload.common.connections,
-            first_message: self.traffic.flows.len() as u32,
-            first_channel: self.traffic.connections.len() as u32,
-            pause: Span::ZERO,
-            on_demand,
-            profile: self.profile,
-            number: self.traffic.groups.len() as u32,
-        };
+        let mut group = self.placed(Plans::Computed(*schedule), hosts);
+        (group.starts, group.on_demand) = (starts, on_demand);
         if on_demand {
             return (group, first..first);
         }
@@ -398,18 +387,26 @@ impl Maker<'_> {
         let (ranks, each) = (schedule.ranks(), schedule.messages() as usize);
         self.traffic.messages.reserve(ranks as usize * each);
         self.traffic.flows.reserve(ranks as usize * each * group.pieces() as usize);
-        for rank in (0..ranks).map(Rank) {
-            let mut opened = 0;
-            for send in schedule.sends(rank) {
-                if schedule.peer(send.place.step) == opened {
-                    self.open(hosts[rank.0 as usize].0, hosts[send.to.0 as usize].0);
-                    opened += 1;
-                }
-                let over = group.channel(rank, &send, 0).number;
-                self.post(over..over + group.pieces(), Bytes(send.bytes), Start::Program, None);
+        let mut opened = 0;
+        for message in (0..ranks * schedule.messages()).map(|number| group.plans().message(number)) {
+            if message.channel == opened {
+                self.open(group.host(message.from).0, group.host(message.to).0);
+                opened += 1;
             }
+            let over = group.channel(&message, 0).number;
+            self.post(over..over + group.pieces(), Bytes(message.bytes), Start::Program, None);
         }
         (group, first..self.traffic.messages.len())
+    }
+
+    /// A collective of messages on these hosts whose ranks do not start by themselves, with the next numbers of
+    /// messages and connections.
+    fn placed(&self, plans: Plans, hosts: &[HostId]) -> Group {
+        let mut group = Group::new(plans, hosts.to_vec(), self.workload.common.connections);
+        group.first_message = self.traffic.flows.len() as u32;
+        group.first_channel = self.traffic.connections.len() as u32;
+        (group.profile, group.number) = (self.profile, self.traffic.groups.len() as u32);
+        group
     }
 
     /// Adds a collective of the workload that follows a recipe.
@@ -421,10 +418,10 @@ impl Maker<'_> {
         (name, group): (String, Option<u32>),
         placement: &str,
     ) {
-        let Some(place) = self.listed(recipe, bytes, hosts, None) else { return };
+        let Some(place) = self.tabled(recipe, bytes, hosts, None) else { return };
         let starts = hosts.iter().map(|_| self.moment(self.workload.common.start)).collect();
-        self.traffic.listed[place].starts = starts;
-        let bound = self.bound_of(&self.traffic.listed[place]);
+        self.traffic.groups[place].starts = starts;
+        let bound = self.bound_of(&self.traffic.groups[place]);
         self.traffic.collectives.push(CollectivePlan {
             name,
             group,
@@ -432,7 +429,7 @@ impl Maker<'_> {
             algorithm: recipe.name().to_string(),
             ranks: recipe.ranks(),
             bytes,
-            execution: Execution::Listed(place),
+            execution: Execution::Messages(place),
             placement: placement.to_string(),
             class: self.class,
             messages: 0..0,
@@ -444,39 +441,26 @@ impl Maker<'_> {
 
     /// Places a collective that follows a recipe, with the connections of an earlier one of the same recipe and hosts,
     /// or with its own. Returns its index.
-    pub(super) fn listed(
+    pub(super) fn tabled(
         &mut self,
         recipe: &Arc<Recipe>,
         bytes: u64,
         hosts: &[HostId],
         earlier: Option<usize>,
     ) -> Option<usize> {
-        let connections = self.workload.common.connections;
-        let first_channel = match earlier {
-            Some(earlier) => self.traffic.listed[earlier].first_channel,
+        let mut group = self.placed(Plans::Tabled { recipe: Arc::clone(recipe), bytes }, hosts);
+        match earlier {
+            Some(earlier) => group.first_channel = self.traffic.groups[earlier].first_channel,
             None => {
-                let first = self.traffic.connections.len() as u32;
                 for &(from, to) in recipe.channels() {
                     self.open(hosts[from as usize].0, hosts[to as usize].0);
                 }
-                first
             }
-        };
-        let made = RecipeCollective {
-            recipe: Arc::clone(recipe),
-            bytes,
-            hosts: hosts.to_vec(),
-            starts: vec![Time::NEVER; hosts.len()],
-            connections,
-            first_message: 0,
-            first_channel,
-            profile: self.profile,
-            pieces: RecipeCollective::pieces_for(recipe, bytes, connections),
-        };
-        if !self.without_rows(made.messages()) {
+        }
+        if !self.without_rows(group.messages()) {
             return None;
         }
-        self.traffic.listed.push(made);
-        Some(self.traffic.listed.len() - 1)
+        self.traffic.groups.push(group);
+        Some(self.traffic.groups.len() - 1)
     }
 }

@@ -11,7 +11,7 @@ use crate::plans::Message;
 use crate::plans::{CollectivePlan, Execution};
 use crate::run::{self, CaptureLayout};
 use std::sync::Arc;
-use strandway_collective::{Group, Multicast, Pipe, Programs, RecipeCollective, ScriptedJob};
+use strandway_collective::{Group, Multicast, Pipe, Programs, ScriptedJob};
 use strandway_fabric::plan::Start;
 use strandway_fabric::tally::Tally;
 use strandway_fabric::{Measurements, Plan};
@@ -54,8 +54,6 @@ pub struct Experiment {
     pub scripted: Vec<ScriptedJob>,
     /// Messages that ranks of jobs send each other outside collectives.
     pub pipes: Vec<Pipe>,
-    /// Collectives that follow recipes.
-    pub listed: Vec<RecipeCollective>,
     /// The bounds that the result must meet.
     pub expect: Vec<Bound>,
     /// The faults, in words.
@@ -93,7 +91,6 @@ impl Experiment {
         only.plan.flows.iter_mut().for_each(|flow| flow.start = Start::Program);
         only.groups.iter_mut().for_each(|group| group.starts.fill(Time::NEVER));
         only.multicasts.iter_mut().for_each(|multicast| multicast.starts.fill(Time::NEVER));
-        only.listed.iter_mut().for_each(|listed| listed.starts.fill(Time::NEVER));
         let others = only.scripted.iter_mut().enumerate().filter(|(other, _)| *other != job);
         others.for_each(|(_, other)| other.start = Time::NEVER);
         only.plan.sample_every = None;
@@ -176,12 +173,11 @@ impl Experiment {
     /// Number of messages of a collective; for multicast and for aggregation in switches, its number of ranks.
     pub fn messages_of(&self, plan: &CollectivePlan) -> u64 {
         match plan.execution {
-            Execution::Schedule(group) if plan.tallied => self.groups[group].messages(),
+            Execution::Messages(group) if plan.tallied => self.groups[group].messages(),
             Execution::Pipe(pipe) => self.pipes[pipe].messages(),
-            Execution::Listed(listed) => self.listed[listed].messages(),
             Execution::Multicast(_) | Execution::InNetwork(_) => u64::from(plan.ranks),
             Execution::OnServers { job, group } => self.rails(job, group).map(|rail| self.messages_of(rail)).sum(),
-            Execution::Schedule(_) | Execution::Flows => plan.messages.len() as u64,
+            Execution::Messages(_) | Execution::Flows => plan.messages.len() as u64,
         }
     }
 
@@ -197,15 +193,11 @@ impl Experiment {
     /// The counts of a collective without entries.
     pub fn tally_of<'m>(&self, plan: &CollectivePlan, measured: &'m Measurements) -> Option<&'m Tally> {
         let place = match plan.execution {
-            Execution::Schedule(group) => plan.tallied.then_some(group)?,
+            Execution::Messages(group) => plan.tallied.then_some(group)?,
             Execution::Multicast(multicast) => self.groups.len() + multicast,
             Execution::Pipe(pipe) => self.groups.len() + self.multicasts.len() + self.scripted.len() + pipe,
-            Execution::Listed(listed) => {
-                self.groups.len() + self.multicasts.len() + self.scripted.len() + self.pipes.len() + listed
-            }
             Execution::InNetwork(job) => {
-                let before = self.groups.len() + self.multicasts.len() + self.scripted.len() + self.pipes.len();
-                before + self.listed.len() + job
+                self.groups.len() + self.multicasts.len() + self.scripted.len() + self.pipes.len() + job
             }
             Execution::Flows | Execution::OnServers { .. } => return None,
         };
@@ -215,7 +207,7 @@ impl Experiment {
     /// The programs of all hosts.
     pub fn programs(&self) -> Programs<'_> {
         let programs = Programs::new(&self.plan, &self.groups).with_multicasts(&self.multicasts);
-        programs.with_jobs(&self.scripted, &self.pipes).with_listed(&self.listed)
+        programs.with_jobs(&self.scripted, &self.pipes)
     }
 
     /// The collective that a flow of the plan belongs to.

@@ -11,7 +11,7 @@ use super::{multicast, switch};
 use crate::ideal_fct::Alone;
 use crate::reader::Section;
 use strandway_collective::script::COMPUTE;
-use strandway_collective::{Algorithm, Operation, Schedule, Script, ScriptedJob, Step, Work};
+use strandway_collective::{Algorithm, Operation, Plans, Schedule, Script, ScriptedJob, Step, Work};
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span, Time};
 
@@ -294,16 +294,15 @@ impl Maker<'_> {
         }
         let place = self.traffic.groups.len() as u32;
         let mut made = match shared.group {
-            Some(first) => self.traffic.groups[first as usize].clone(),
-            None => self.group(&schedule, hosts, (true, false)).0,
+            Some(first) => self.traffic.groups[first as usize].with(Plans::Computed(schedule)),
+            None => self.group(&schedule, hosts, (true, false)).0.with(Plans::Computed(schedule)),
         };
         shared.group.get_or_insert(place);
-        made.schedule = schedule;
         made.number = place;
         made.starts.fill(Time::NEVER);
         self.traffic.groups.push(made);
         let bound = self.bound(&schedule, hosts);
-        let execution = Execution::Schedule(place as usize);
+        let execution = Execution::Messages(place as usize);
         let plan = self.of_job((algorithm.collective(), algorithm.name()), (ranks, bytes), execution, bound);
         self.traffic.collectives.push(CollectivePlan { name, group, placement: placement.to_string(), ..plan });
         Some(Box::new(move |rank| Operation::Messages { group: place, rank }))

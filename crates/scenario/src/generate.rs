@@ -50,7 +50,7 @@ pub(crate) fn generate(context: &Context<'_>, workloads: &[Workload]) -> Traffic
     let tallied = traffic.collectives.iter().filter(|c| c.tallied).map(|c| c.execution);
     for execution in tallied {
         match execution {
-            Execution::Schedule(group) => {
+            Execution::Messages(group) => {
                 traffic.groups[group].first_message = next;
                 next += traffic.groups[group].messages() as u32;
             }
@@ -61,10 +61,6 @@ pub(crate) fn generate(context: &Context<'_>, workloads: &[Workload]) -> Traffic
             Execution::Pipe(pipe) => {
                 traffic.pipes[pipe].first_message = next;
                 next += traffic.pipes[pipe].messages() as u32;
-            }
-            Execution::Listed(listed) => {
-                traffic.listed[listed].first_message = next;
-                next += traffic.listed[listed].messages() as u32;
             }
             Execution::Flows | Execution::InNetwork(_) | Execution::OnServers { .. } => {}
         }

@@ -7,7 +7,7 @@ use crate::reader::Sink;
 use crate::reduction::Reduction;
 use std::ops::Range;
 use std::sync::Arc;
-use strandway_collective::{Group, Multicast, Pipe, RecipeCollective, ScriptedJob};
+use strandway_collective::{Group, Multicast, Pipe, ScriptedJob};
 use strandway_fabric::plan::{ConnectionPlan, FlowPlan, Start, TriggerPlan};
 use strandway_fabric::{Members, Topology};
 use strandway_import::FLOWS_MAX;
@@ -52,7 +52,6 @@ pub(crate) struct Traffic {
     /// Messages that their ranks send each other.
     pub(crate) pipes: Vec<Pipe>,
     /// Collectives that follow recipes.
-    pub(crate) listed: Vec<RecipeCollective>,
     /// Number of messages without entries.
     pub(crate) tallied: u64,
     /// True if a job or a collective uses the links inside servers.
@@ -236,22 +235,15 @@ impl Traffic {
             }
         }
         for plan in &self.collectives {
-            let Execution::Schedule(group) = plan.execution else { continue };
+            let Execution::Messages(group) = plan.execution else { continue };
             let group = &self.groups[group];
             last = last.max(latest(&group.starts));
-            // All ranks send and receive the same number of bytes.
-            let each = group.schedule.volume() / u64::from(group.schedule.ranks());
-            for host in group.hosts.iter().filter(|_| plan.tallied) {
-                bytes[host.0 as usize].iter_mut().for_each(|sum| *sum = sum.saturating_add(each));
-            }
-        }
-        for listed in &self.listed {
-            last = last.max(latest(&listed.starts));
-            for (message, entry) in (0u32..).zip(listed.recipe.messages()) {
-                for (rank, way) in [(entry.from, 0), (entry.to, 1)] {
-                    let sum = &mut bytes[listed.hosts[rank as usize].0 as usize][way];
-                    *sum = sum.saturating_add(listed.recipe.length(message, listed.bytes));
-                }
+            // Flows of the plan are counted above.
+            if plan.tallied {
+                group.plans().add_bytes(|rank, [sent, received]| {
+                    let [out, back] = &mut bytes[group.host(rank).0 as usize];
+                    (*out, *back) = (out.saturating_add(sent), back.saturating_add(received));
+                });
             }
         }
         for multicast in &self.multicasts {

@@ -22,8 +22,8 @@ pub struct Message {
 /// The part of the experiment that executes a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Execution {
-    /// A schedule: its index in [`crate::Experiment::groups`].
-    Schedule(usize),
+    /// Messages between its ranks: its index in [`crate::Experiment::groups`].
+    Messages(usize),
     /// A multicast operation: its index in [`crate::Experiment::multicasts`].
     Multicast(usize),
     /// Flows of the plan that wait for each other.
@@ -37,8 +37,6 @@ pub enum Execution {
     },
     /// Messages from one rank of a job to another: their place in [`crate::Experiment::pipes`].
     Pipe(usize),
-    /// A collective that follows a recipe: its index in [`crate::Experiment::listed`].
-    Listed(usize),
     /// A job whose gradients switches add: its index in the plans of [`crate::Experiment::aggregation`].
     InNetwork(usize),
 }

@@ -222,9 +222,11 @@ pub fn supported(experiment: &Experiment) -> Result<(), WireError> {
     if experiment.aggregation.is_some() {
         return Err(no_switch_programs());
     }
-    let listed =
-        experiment.collectives.iter().find(|plan| matches!(plan.execution, strandway_scenario::Execution::Listed(_)));
-    if let Some(plan) = listed.filter(|plan| plan.job.is_none()) {
+    let tabled = experiment.collectives.iter().find(|plan| match plan.execution {
+        strandway_scenario::Execution::Messages(group) => experiment.groups[group].schedule().is_none(),
+        _ => false,
+    });
+    if let Some(plan) = tabled.filter(|plan| plan.job.is_none()) {
         return no(format!(
             "the collective `{}` with algorithm = \"{}\" runs in the simulator only: write algorithm = \"ring\", or use \
              `strandway run`",

@@ -4,10 +4,9 @@ use super::{Operations, Part, State, TrainingRank};
 use crate::collective_rank::CollectiveRank;
 use crate::multicast::MulticastRank;
 use crate::programs::AnyApplication;
-use crate::recipe_collective::RecipeRank;
 use crate::schedule::Rank;
-use crate::script::{Between, Operation};
-use crate::server::{IntraServer, Rail};
+use crate::script::Operation;
+use crate::server::IntraServer;
 use crate::transfer::Transfer;
 use std::ops::Range;
 use strandway_proto::application::{Application, Event};
@@ -80,22 +79,13 @@ impl TrainingRank<'_> {
             Operation::Receive { pipe, index } => {
                 AnyApplication::Transfer(Transfer::new(&self.all.pipes[pipe as usize], index, false))
             }
-            Operation::Listed { listed, rank } => {
-                AnyApplication::Recipe(Box::new(RecipeRank::new(&self.all.listed[listed as usize], rank)))
-            }
             // Frontiers count them.
             Operation::Hand { .. } => return None,
             Operation::Inside { local, messages } => {
                 let job = self.job;
                 let what = job.locals[local as usize];
-                let member = messages.map(|between| match between {
-                    Between::Group(group, rank) => {
-                        Rail::Member(CollectiveRank::new(&self.all.groups[group as usize], Rank(rank)))
-                    }
-                    Between::Listed(listed, rank) => {
-                        Rail::Follower(RecipeRank::new(&self.all.listed[listed as usize], rank))
-                    }
-                });
+                let member =
+                    messages.map(|(group, rank)| CollectiveRank::new(&self.all.groups[group as usize], Rank(rank)));
                 let (team, word) = (&job.teams[what.team as usize], job.first_word + local);
                 AnyApplication::IntraServer(Box::new(IntraServer::new(team, what, job.signal_latency, word, member)))
             }
@@ -151,10 +141,7 @@ impl TrainingRank<'_> {
             let part = self.live.swap_remove(at);
             match part.program {
                 // No other rank asks a member for messages that have arrived.
-                AnyApplication::Collective(_)
-                | AnyApplication::Transfer(_)
-                | AnyApplication::IntraServer(_)
-                | AnyApplication::Recipe(_) => {
+                AnyApplication::Collective(_) | AnyApplication::Transfer(_) | AnyApplication::IntraServer(_) => {
                     self.states[part.place as usize] = State::Over;
                 }
                 _ => self.resting.push(part),
@@ -188,11 +175,8 @@ pub(super) fn numbers(all: &Operations<'_>, operation: &Operation) -> Option<Ran
         Operation::Send { pipe, index } | Operation::Receive { pipe, index } => {
             Some(all.pipes[pipe as usize].numbers_of(index))
         }
-        Operation::Messages { .. } | Operation::Listed { .. } | Operation::Inside { .. } => {
-            operation.between().map(|between| match between {
-                Between::Group(group, _) => all.groups[group as usize].numbers(),
-                Between::Listed(listed, _) => all.listed[listed as usize].numbers(),
-            })
+        Operation::Messages { .. } | Operation::Inside { .. } => {
+            operation.group().map(|(group, _)| all.groups[group as usize].numbers())
         }
         Operation::Own { .. } | Operation::Hand { .. } => None,
     }

@@ -41,7 +41,9 @@ pub(super) fn explain(
     let tallies: Vec<(&CollectivePlan, &Tally)> =
         plans.iter().filter_map(|plan| Some((*plan, experiment.tally_of(plan, measured)?))).collect();
     let late = |(plan, tally): &(&CollectivePlan, &Tally)| -> Option<f64> {
-        let Execution::Schedule(group) = plan.execution else { return None };
+        let Execution::Messages(group) = plan.execution else { return None };
+        // Ranks of a recipe do different things.
+        experiment.groups[group].schedule()?;
         let (first, last) = (tally.first?, *ready.get(&(group as u32))?);
         Some(last.since(first.min(last)).as_us())
     };

@@ -109,7 +109,9 @@ pub(super) fn goodput(experiment: &Experiment, measured: &Measurements, lives: &
     let span = last.since(first);
     let total = if span == Span::ZERO { 0.0 } else { bytes as f64 * 8e3 / span.0 as f64 };
     let mut senders: BTreeSet<u32> = experiment.plan.connections.iter().map(|c| c.source.0).collect();
-    senders.extend(experiment.groups.iter().flat_map(|g| g.hosts.iter().map(|h| h.0)));
+    // Some ranks of a recipe send nothing; the others have connections of the plan.
+    let groups = experiment.groups.iter().filter(|group| group.schedule().is_some());
+    senders.extend(groups.flat_map(|group| group.hosts.iter().map(|host| host.0)));
     let jobs = experiment.aggregation.iter().flat_map(|all| &all.plans);
     senders.extend(jobs.flat_map(|plan| plan.job.workers().iter().map(|host| host.0)));
     senders.extend(experiment.multicasts.iter().flat_map(|m| m.ranks.hosts().iter().map(|h| h.0)));

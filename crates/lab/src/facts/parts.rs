@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use strandway_collective::script::COMPUTE;
-use strandway_collective::{Between, Operation, Script, ScriptedJob, Work};
+use strandway_collective::{Operation, Script, ScriptedJob, Work};
 use strandway_proto::RankTimes;
 use strandway_proto::units::Time;
 use strandway_report::parts::{NAMES, place_of};
@@ -27,7 +27,6 @@ fn place_of_step(script: &Script, kind: u8) -> usize {
 #[derive(Default)]
 struct Begins {
     groups: BTreeMap<u32, Time>,
-    listed: BTreeMap<u32, Time>,
     locals: BTreeMap<u32, Time>,
     multicasts: BTreeMap<u32, Time>,
     own: BTreeMap<u16, Time>,
@@ -72,11 +71,9 @@ impl Begins {
                 Operation::Send { pipe, index } => later(&mut all.sent, (pipe, index), at),
                 Operation::Hand { local, gives: true } => later(&mut all.locals, local, at),
                 Operation::Receive { .. } | Operation::Hand { .. } => {}
-                Operation::Messages { .. } | Operation::Listed { .. } | Operation::Inside { .. } => {
-                    match operation.between() {
-                        Some(Between::Group(group, _)) => later(&mut all.groups, group, at),
-                        Some(Between::Listed(listed, _)) => later(&mut all.listed, listed, at),
-                        None => {}
+                Operation::Messages { .. } | Operation::Inside { .. } => {
+                    if let Some((group, _)) = operation.group() {
+                        later(&mut all.groups, group, at);
                     }
                 }
             }
@@ -84,11 +81,7 @@ impl Begins {
         // A rank has everything only when all ranks of its server have ended their collectives of messages.
         for (operation, at) in begun() {
             if let Operation::Inside { local, messages } = operation {
-                let rail = messages.and_then(|between| match between {
-                    Between::Group(group, _) => all.groups.get(&group),
-                    Between::Listed(listed, _) => all.listed.get(&listed),
-                });
-                let rail = rail.copied().unwrap_or_default();
+                let rail = messages.and_then(|(group, _)| all.groups.get(&group).copied()).unwrap_or_default();
                 later(&mut all.locals, local, at.max(rail));
             }
         }
@@ -98,7 +91,6 @@ impl Begins {
     fn of(&self, operation: &Operation) -> Time {
         let found = match operation {
             Operation::Messages { group, .. } => self.groups.get(group),
-            Operation::Listed { listed, .. } => self.listed.get(listed),
             Operation::Inside { local, .. } => self.locals.get(local),
             Operation::Hand { local, gives: false } => self.locals.get(local),
             Operation::Multicast { multicast, .. } => self.multicasts.get(multicast),

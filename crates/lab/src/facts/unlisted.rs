@@ -2,7 +2,7 @@
 //! or, if there are too many, only counts and histograms.
 
 use super::life::Life;
-use strandway_collective::{Group, Multicast, Pipe, RecipeCollective};
+use strandway_collective::{Group, Multicast, Pipe};
 use strandway_fabric::Measurements;
 use strandway_fabric::tally::{Histogram, Reached, Slow, Tally};
 use strandway_proto::HostId;
@@ -46,8 +46,6 @@ enum Of<'a> {
     Multicast(&'a Multicast),
     /// Messages between two ranks of a job.
     Pipe(&'a Pipe),
-    /// Messages of a recipe.
-    Listed(&'a RecipeCollective),
     /// One message per worker of a job.
     InNetwork(&'a Plan),
 }
@@ -64,9 +62,9 @@ impl<'a> Crowd<'a> {
     pub(super) fn new(experiment: &'a Experiment, measured: &'a Measurements) -> Crowd<'a> {
         let part = |plan: &'a CollectivePlan| {
             let (total, bytes, of) = match plan.execution {
-                Execution::Schedule(group) => {
+                Execution::Messages(group) => {
                     let group = &experiment.groups[group];
-                    (group.messages(), group.schedule.volume(), Of::Group(group))
+                    (group.messages(), group.plans().volume(), Of::Group(group))
                 }
                 Execution::Multicast(multicast) => {
                     let multicast = &experiment.multicasts[multicast];
@@ -75,10 +73,6 @@ impl<'a> Crowd<'a> {
                 Execution::Pipe(pipe) => {
                     let pipe = &experiment.pipes[pipe];
                     (pipe.messages(), pipe.bytes.saturating_mul(pipe.count.into()), Of::Pipe(pipe))
-                }
-                Execution::Listed(listed) => {
-                    let listed = &experiment.listed[listed];
-                    (listed.messages(), listed.recipe.volume(listed.bytes), Of::Listed(listed))
                 }
                 Execution::InNetwork(job) => {
                     let job = experiment.aggregation.as_ref()?.plans.get(job)?;
@@ -153,7 +147,6 @@ fn loose(part: &Part<'_>) -> Option<Vec<Loose>> {
     let (numbers, profile) = match part.of {
         Of::Group(group) => (group.numbers(), group.profile),
         Of::Pipe(pipe) => (pipe.numbers(), pipe.profile),
-        Of::Listed(listed) => (listed.numbers(), listed.profile),
         Of::Multicast(_) | Of::InNetwork(_) => return None,
     };
     let first = numbers.start;
@@ -177,17 +170,8 @@ fn loose(part: &Part<'_>) -> Option<Vec<Loose>> {
 /// Sender, receiver and length of a message between two hosts.
 fn ends(of: &Of<'_>, number: u32) -> Option<((HostId, HostId), u64)> {
     match of {
-        Of::Group(group) => {
-            let (rank, index, piece) = group.piece_of(number)?;
-            let send = group.schedule.send(rank, index);
-            let ends = (*group.hosts.get(rank.0 as usize)?, *group.hosts.get(send.to.0 as usize)?);
-            Some((ends, group.part(send.bytes, piece).1))
-        }
+        Of::Group(group) => group.ends(number),
         Of::Pipe(pipe) => Some(((pipe.from, pipe.to), pipe.length(pipe.piece_of(number)?))),
-        Of::Listed(listed) => {
-            let (message, piece) = listed.piece_of(number)?;
-            Some((listed.ends(message), listed.length(message, piece)))
-        }
         Of::Multicast(_) | Of::InNetwork(_) => None,
     }
 }
@@ -195,7 +179,7 @@ fn ends(of: &Of<'_>, number: u32) -> Option<((HostId, HostId), u64)> {
 /// One of the slowest messages of a collective, with its name.
 fn named(of: &Of<'_>, slow: &Slow) -> Option<SlowFlow> {
     let (name, bytes) = match of {
-        Of::Group(_) | Of::Pipe(_) | Of::Listed(_) => {
+        Of::Group(_) | Of::Pipe(_) => {
             let ((from, to), bytes) = ends(of, slow.message)?;
             (format!("host{}->host{}", from.0, to.0), bytes)
         }

@@ -8,7 +8,7 @@
 //! tell them apart.
 
 use std::collections::BTreeMap;
-use strandway_collective::{Between, Operation};
+use strandway_collective::Operation;
 use strandway_fabric::{LinkId, NodeId, Topology};
 use strandway_proto::HostId;
 use strandway_scenario::{Execution, Experiment};
@@ -97,10 +97,11 @@ impl Graph {
         for pipe in &experiment.pipes {
             graph.traffic(topology, pipe.from, pipe.to, mix(pipe.bytes, pipe.count.into()));
         }
-        for listed in &experiment.listed {
-            for message in 0..listed.recipe.messages().len() as u32 {
-                let (from, to) = listed.ends(message);
-                graph.traffic(topology, from, to, mix(11, listed.length(message, 0)));
+        for group in experiment.groups.iter().filter(|group| group.schedule().is_none()) {
+            for message in 0..group.plans().messages() as u32 {
+                if let Some(((from, to), bytes)) = group.ends(group.number_of(message, 0)) {
+                    graph.traffic(topology, from, to, mix(11, bytes));
+                }
             }
         }
         if experiment.aggregation.is_some() {
@@ -140,6 +141,7 @@ impl Graph {
 
     /// The roles of hosts in jobs.
     fn jobs(&mut self, experiment: &Experiment) {
+        let differs = |group: &u32| experiment.groups[*group as usize].schedule().is_none();
         for job in &experiment.scripted {
             for (rank, host) in job.hosts.iter().enumerate() {
                 let mut role = mix(u64::from(job.number) + 5, u64::from(job.roles[rank]));
@@ -148,16 +150,18 @@ impl Graph {
                     role = mix(role, rank as u64 + 1);
                 }
                 let kinds = job.operations[rank].iter().map(|operation| match operation {
+                    // Ranks of a recipe differ, and so do the messages of a server: nothing here is taken as alike.
+                    Operation::Messages { group, rank } if differs(group) => {
+                        mix(mix(8, (*group).into()), (*rank).into())
+                    }
                     Operation::Messages { .. } => 1,
                     Operation::Multicast { .. } => 2,
                     Operation::Own { .. } => 3,
                     Operation::Send { .. } => 4,
                     Operation::Receive { .. } => 5,
-                    // Ranks of a recipe differ, and so do the messages of a server: nothing here is taken as alike.
-                    Operation::Listed { listed, rank } => mix(mix(8, u64::from(*listed)), u64::from(*rank)),
                     Operation::Hand { local, gives } => mix(mix(9, u64::from(*local)), u64::from(*gives)),
-                    Operation::Inside { messages: Some(Between::Listed(listed, rank)), .. } => {
-                        mix(mix(10, u64::from(*listed)), u64::from(*rank))
+                    Operation::Inside { messages: Some((group, rank)), .. } if differs(group) => {
+                        mix(mix(10, (*group).into()), (*rank).into())
                     }
                     Operation::Inside { messages, .. } => 6 + u64::from(messages.is_some()),
                 });
@@ -176,7 +180,9 @@ impl Graph {
         let mut groups: BTreeMap<(&[HostId], &str), u64> = BTreeMap::new();
         for made in &experiment.collectives {
             let hosts: &[HostId] = match made.execution {
-                Execution::Schedule(place) => &experiment.groups[place].hosts,
+                Execution::Messages(place) if experiment.groups[place].schedule().is_some() => {
+                    &experiment.groups[place].hosts
+                }
                 Execution::Multicast(place) => experiment.multicasts[place].ranks.hosts(),
                 _ => continue,
             };

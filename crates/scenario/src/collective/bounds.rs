@@ -2,29 +2,39 @@
 
 use crate::ideal_fct::Alone;
 use crate::maker::Maker;
-use strandway_collective::{Rank, Recipe, RecipeCollective, Schedule};
+use strandway_collective::{Group, Plans, Recipe, Schedule};
 use strandway_proto::HostId;
 use strandway_proto::units::Span;
 
 impl Maker<'_> {
-    /// Lower bound of the time of a collective that follows a recipe.
-    pub(crate) fn bound_of(&self, listed: &RecipeCollective) -> Span {
-        self.bound_on(&listed.recipe, listed.bytes, &listed.hosts)
+    /// Lower bound of the time of a placed collective.
+    pub(crate) fn bound_of(&self, group: &Group) -> Span {
+        match group.plans() {
+            Plans::Computed(schedule) => self.bound(schedule, &group.hosts),
+            Plans::Tabled { recipe, bytes } => self.bound_on(recipe, *bytes, &group.hosts),
+        }
     }
 
-    /// Lower bound of the time of a collective that follows a recipe, if each NIC carries `rails` equal ones at a time.
-    pub(crate) fn bound_beside_listed(&self, listed: &RecipeCollective, rails: u64) -> Span {
+    /// Lower bound of the time of a placed collective, if each NIC carries `rails` equal ones at a time.
+    pub(crate) fn bound_beside(&self, group: &Group, rails: u64) -> Span {
+        let bound = self.bound_of(group);
+        if rails <= 1 {
+            return bound;
+        }
         let profile = &self.traffic.profiles[usize::from(self.profile)];
         let alone = Alone::new(profile, self.context.topology, self.context.rate);
-        let mut sent = vec![0u64; listed.hosts.len()];
-        for (message, entry) in (0u32..).zip(listed.recipe.messages()) {
-            let busy = alone.busy(listed.recipe.length(message, listed.bytes)).0;
-            let sum = &mut sent[entry.from as usize];
-            *sum = sum.saturating_add(busy);
+        // All ranks of a schedule send the same number of bytes.
+        let all = match group.plans() {
+            Plans::Computed(schedule) => schedule.messages(),
+            Plans::Tabled { recipe, .. } => recipe.messages().len() as u32,
+        };
+        let mut sent = vec![0u64; group.hosts.len()];
+        for message in (0..all).map(|number| group.plans().message(number)) {
+            let sum = &mut sent[message.from.0 as usize];
+            *sum = sum.saturating_add(alone.busy(message.bytes).0);
         }
         let busiest = sent.into_iter().max().unwrap_or(0);
-        let bound = self.bound_of(listed);
-        if rails > 1 { bound.max(Span(busiest.saturating_mul(rails))) } else { bound }
+        bound.max(Span(busiest.saturating_mul(rails)))
     }
 
     /// Lower bound of the time of a recipe before it is placed.
@@ -38,20 +48,13 @@ impl Maker<'_> {
         )
     }
 
-    /// Lower bound of the time of one group.
+    /// Lower bound of the time of one schedule.
     pub(crate) fn bound(&self, schedule: &Schedule, hosts: &[HostId]) -> Span {
-        self.bound_beside(schedule, hosts, 1)
-    }
-
-    /// Lower bound of the time of one group, if each NIC carries `rails` equal groups at a time.
-    pub(crate) fn bound_beside(&self, schedule: &Schedule, hosts: &[HostId], rails: u64) -> Span {
         let topology = self.context.topology;
         let alone = Alone::new(&self.traffic.profiles[usize::from(self.profile)], topology, self.context.rate);
-        let bound = schedule.bound(
+        schedule.bound(
             |bytes| alone.busy(bytes),
             |from, to, bytes| alone.transfer(hosts[from.0 as usize], hosts[to.0 as usize], bytes),
-        );
-        let sent = || schedule.sends(Rank(0)).fold(0u64, |sum, send| sum.saturating_add(alone.busy(send.bytes).0));
-        if rails > 1 { bound.max(Span(sent().saturating_mul(rails))) } else { bound }
+        )
     }
 }

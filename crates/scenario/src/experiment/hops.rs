@@ -3,7 +3,7 @@
 use super::Experiment;
 use crate::plans::Execution;
 use crate::plans::Message;
-use strandway_collective::{Group, Multicast, Pipe, Rank, RecipeCollective};
+use strandway_collective::{Group, Multicast, Pipe, Rank, Schedule};
 
 impl Experiment {
     /// Approximate number of packet hops of the run without retransmissions; progress is measured against it.
@@ -18,19 +18,20 @@ impl Experiment {
         };
         let rows = self.messages.iter().map(hops).sum::<f64>();
         let tallied = self.collectives.iter().filter(|c| c.tallied).map(|c| match c.execution {
-            Execution::Schedule(group) => self.hops_of(&self.groups[group]),
+            Execution::Messages(group) => {
+                let group = &self.groups[group];
+                group.schedule().map_or_else(|| self.hops_of_table(group), |schedule| self.hops_of(group, schedule))
+            }
             Execution::Multicast(multicast) => self.hops_of_multicast(&self.multicasts[multicast]),
             Execution::InNetwork(job) => self.hops_in_network(job),
             Execution::Pipe(pipe) => self.hops_of_pipe(&self.pipes[pipe]),
-            Execution::Listed(listed) => self.hops_of_listed(&self.listed[listed]),
             Execution::Flows | Execution::OnServers { .. } => 0.0,
         });
         (rows + tallied.sum::<f64>()) as u64
     }
 
     /// Packet hops of a collective without entries, computed from a sample of its ranks and all their peers.
-    fn hops_of(&self, group: &Group) -> f64 {
-        let schedule = &group.schedule;
+    fn hops_of(&self, group: &Group, schedule: &Schedule) -> f64 {
         let some = (0..schedule.ranks()).step_by((schedule.ranks() / 64).max(1) as usize).map(Rank);
         let pairs = some.flat_map(|rank| (0..schedule.peers()).map(move |peer| (rank, peer)));
         let lengths = pairs.map(|(rank, peer)| {
@@ -57,19 +58,18 @@ impl Experiment {
     }
 
     /// Packet hops of a collective that follows a recipe, computed from a sample of its messages.
-    fn hops_of_listed(&self, listed: &RecipeCollective) -> f64 {
-        let transport = &self.plan.profiles[usize::from(listed.profile)].transport;
+    fn hops_of_table(&self, group: &Group) -> f64 {
+        let transport = &self.plan.profiles[usize::from(group.profile)].transport;
         let mtu = f64::from(transport.mtu);
         let acks = mtu / (transport.ack_every.0 as f64).max(mtu);
-        let all = listed.recipe.messages().len() as u32;
+        let all = group.plans().messages() as u32;
         let some = (0..all).step_by((all as usize / 1024).max(1));
-        let hops = some.map(|message| {
-            let (from, to) = listed.ends(message);
-            let packets = (listed.length(message, 0) as f64 / mtu).ceil().max(1.0);
+        let hops = some.filter_map(|message| group.ends(group.number_of(message, 0))).map(|((from, to), bytes)| {
+            let packets = (bytes as f64 / mtu).ceil().max(1.0);
             (packets * (1.0 + acks)).max(packets + 1.0) * self.plan.topology.hops(from, to) as f64
         });
         let (sum, count) = hops.fold((0.0, 0.0), |(sum, count), hops| (sum + hops, count + 1.0));
-        listed.messages() as f64 * sum / f64::max(count, 1.0)
+        group.messages() as f64 * sum / f64::max(count, 1.0)
     }
 
     /// Packet hops of a multicast: every chunk crosses each cable to a rank, leaf and pod once (multicast sheet,

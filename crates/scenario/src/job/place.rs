@@ -348,16 +348,9 @@ impl Placer<'_, '_> {
         for made in self.plan.operations.iter().flat_map(|(_, places)| places).map(|&place| &traffic.collectives[place])
         {
             match made.execution {
-                Execution::Schedule(group) => {
+                Execution::Messages(group) => {
                     let group = &traffic.groups[group];
-                    let each = group.schedule.volume() / u64::from(group.schedule.ranks());
-                    group.hosts.iter().for_each(|&host| add(host, each));
-                }
-                Execution::Listed(listed) => {
-                    let listed = &traffic.listed[listed];
-                    for (message, entry) in (0u32..).zip(listed.recipe.messages()) {
-                        add(listed.hosts[entry.from as usize], listed.recipe.length(message, listed.bytes));
-                    }
+                    group.plans().add_bytes(|rank, [sent, _]| add(group.host(rank), sent));
                 }
                 Execution::Pipe(pipe) => {
                     let pipe = &traffic.pipes[pipe];

@@ -118,7 +118,12 @@ impl<'a> Host<'a> {
         let longest = shared.plan.flows.iter().filter(|f| of_flows(f)).map(|f| f.bytes).max().unwrap_or(0);
         let placed =
             |group: &'a Group| group.hosts.iter().position(|&h| h == host).map(|rank| (group, Rank(rank as u32)));
-        let ranks = shared.groups.iter().filter_map(placed).map(|(group, rank)| RankSpace::new(&mut node, group, rank));
+        // No collective of the run follows a recipe.
+        let ranks = shared
+            .groups
+            .iter()
+            .filter_map(placed)
+            .filter_map(|(group, rank)| Some(RankSpace::new(&mut node, group, *group.schedule()?, rank)));
         let ranks = ranks.collect();
         let outbox = node.register(vec![0x5a; longest as usize]);
         Host {

@@ -102,14 +102,17 @@ fn chain(books: &Accounts<'_>, firings: &Firings, messages: &[Message]) -> Accou
 /// When the last message arrived that this message of a collective waited for, and which flow that was.
 fn release(books: &Accounts<'_>, group: &Group, flow: u32) -> Option<(Time, u32)> {
     let flows = &books.measured.flows;
-    let schedule = &group.schedule;
-    let (rank, mut index, _) = group.piece_of(flow)?;
+    let schedule = group.schedule()?;
+    let (message, _) = group.piece_of(flow)?;
+    let (rank, mut index) = (Rank(message / schedule.messages()), message % schedule.messages());
     let mut last: Option<(Time, u32)> = None;
     // If a message is handed out after an earlier one, it waits for all that the earlier one waits for.
     loop {
         let after = schedule.send(rank, index).after;
-        let pieces =
-            |rank: Rank, place| (0..group.pieces()).map(move |p| group.number_of(rank, schedule.index(place), p));
+        let pieces = |rank: Rank, place| {
+            let message = rank.0 * schedule.messages() + schedule.index(place);
+            (0..group.pieces()).map(move |piece| group.number_of(message, piece))
+        };
         if let Some((from, place)) = after.received {
             last = last.max(pieces(from, place).filter_map(|f| Some((flows[f as usize].received?, f))).max());
         }

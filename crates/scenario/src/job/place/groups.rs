@@ -13,7 +13,7 @@ use crate::plans::WholePlan;
 use crate::servers::Wiring;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use strandway_collective::{Algorithm, Between, Group, Local, Operation, Rank, Schedule};
+use strandway_collective::{Algorithm, Local, Operation, Plans, Rank, Schedule};
 use strandway_import::trace::Kind;
 use strandway_proto::HostId;
 use strandway_proto::units::{Span, Time};
@@ -33,7 +33,7 @@ pub(in crate::job) struct Communicator {
     each: u64,
     fewer: u32,
     /// By rail and kind of step: the first collective. Later ones use its connections.
-    first: BTreeMap<(u32, u8, Option<Kind>), Between>,
+    first: BTreeMap<(u32, u8, Option<Kind>), usize>,
 }
 
 impl Placer<'_, '_> {
@@ -151,10 +151,7 @@ impl Placer<'_, '_> {
                 };
                 group.first.entry((rail, kind, by)).or_insert(place);
                 for (member, &at) in (0u32..).zip(&members) {
-                    made[at as usize] = Some(match place {
-                        Between::Group(group, _) => Operation::Messages { group, rank: member },
-                        Between::Listed(listed, _) => Operation::Listed { listed, rank: member },
-                    });
+                    made[at as usize] = Some(Operation::Messages { group: place as u32, rank: member });
                 }
             }
         }
@@ -174,7 +171,7 @@ impl Placer<'_, '_> {
                 self.locals.push(Local { team, span });
                 let local = self.locals.len() as u32 - 1;
                 for &at in server {
-                    let messages = made[at as usize].and_then(|operation| operation.between());
+                    let messages = made[at as usize].and_then(|operation| operation.group());
                     made[at as usize] = Some(Operation::Inside { local, messages });
                 }
             }
@@ -215,8 +212,8 @@ impl Placer<'_, '_> {
         (bytes, rails): (u64, u64),
         (hosts, all): (&[HostId], u32),
         kind: u8,
-        first: Option<Between>,
-    ) -> Option<Between> {
+        first: Option<usize>,
+    ) -> Option<usize> {
         let ranks = hosts.len() as u32;
         let algorithm = match collective {
             _ if chosen.recipe => return self.follow((collective, chosen), (bytes, rails), hosts, kind, first),
@@ -246,27 +243,26 @@ impl Placer<'_, '_> {
             self.failed = true;
             return None;
         }
-        let place = self.maker.traffic.groups.len() as u32;
-        let mut group: Group = match first {
-            Some(Between::Group(first, _)) => self.maker.traffic.groups[first as usize].clone(),
-            _ => self.maker.group(&schedule, hosts, (true, false)).0,
+        let place = self.maker.traffic.groups.len();
+        let first = first.map(|first| &self.maker.traffic.groups[first]).filter(|first| first.schedule().is_some());
+        let mut group = match first {
+            Some(first) => first.with(Plans::Computed(schedule)),
+            None => self.maker.group(&schedule, hosts, (true, false)).0.with(Plans::Computed(schedule)),
         };
-        group.schedule = schedule;
-        group.number = place;
-        group.pause = self.pause(&whole, &schedule, hosts);
         group.starts.fill(Time::NEVER);
+        (group.number, group.pause) = (place as u32, self.pause(&whole, &schedule, hosts));
         self.maker.traffic.groups.push(group);
-        let bound = self.maker.bound_beside(&schedule, hosts, rails);
+        let bound = self.maker.bound_beside(&self.maker.traffic.groups[place], rails);
         self.plan_of(
             self.label(kind),
             self.maker.of_job(
                 (algorithm.collective(), algorithm.name()),
                 (ranks, bytes),
-                Execution::Schedule(place as usize),
+                Execution::Messages(place),
                 bound,
             ),
         );
-        Some(Between::Group(place, 0))
+        Some(place)
     }
 
     /// In a run of smaller jobs, a ring or an all-to-all with less steps instead of shorter messages, as far as that
@@ -325,8 +321,8 @@ impl Placer<'_, '_> {
         (bytes, rails): (u64, u64),
         hosts: &[HostId],
         kind: u8,
-        first: Option<Between>,
-    ) -> Option<Between> {
+        first: Option<usize>,
+    ) -> Option<usize> {
         let ranks = hosts.len() as u32;
         let whole = bytes.saturating_mul(self.maker.context.reduction.divisor);
         let parts = slices(collective, whole, chosen.parts.unwrap_or(self.written.parts));
@@ -359,20 +355,19 @@ impl Placer<'_, '_> {
         let shares = planned.is_some() && recipe.name() == DIRECT;
         let earlier = match first {
             _ if shares => self.connected.get(hosts).copied(),
-            Some(Between::Listed(first, _)) => Some(first as usize),
-            _ => None,
+            _ => first.filter(|&first| self.maker.traffic.groups[first].schedule().is_none()),
         };
-        let Some(place) = self.maker.listed(&recipe, wire, hosts, earlier) else {
+        let Some(place) = self.maker.tabled(&recipe, wire, hosts, earlier) else {
             self.failed = true;
             return None;
         };
         if shares {
             self.connected.entry(hosts.to_vec()).or_insert(place);
         }
-        let bound = self.maker.bound_beside_listed(&self.maker.traffic.listed[place], rails);
+        let bound = self.maker.bound_beside(&self.maker.traffic.groups[place], rails);
         let plan =
-            self.maker.of_job((recipe.collective(), recipe.name()), (ranks, bytes), Execution::Listed(place), bound);
+            self.maker.of_job((recipe.collective(), recipe.name()), (ranks, bytes), Execution::Messages(place), bound);
         self.plan_of(self.label(kind), plan);
-        Some(Between::Listed(place as u32, 0))
+        Some(place)
     }
 }

@@ -1,0 +1,411 @@
+//! Executes the plan of one rank. Its caller reports which messages arrived and ended, and asks which message to send.
+
+use crate::plan::Plans;
+use crate::recipe::{Does, Recipe};
+use crate::schedule::{Rank, Schedule};
+use std::collections::VecDeque;
+use std::fmt;
+
+/// One rank of a collective. It moves no data and knows no network: its caller does both. Messages have the numbers of
+/// [`Plans`].
+///
+/// ```
+/// use strandway_collective::{Algorithm, Executor, Plans, Rank, Schedule};
+/// let ring = Plans::Computed(Schedule::new(Algorithm::RingAllGather, 2, 1_000, 1).unwrap());
+/// let mut ranks = [0, 1].map(|rank| Executor::new(&ring, Rank(rank)));
+/// ranks.iter_mut().for_each(Executor::begin);
+/// let (first, second) = (ranks[0].poll_send().unwrap(), ranks[1].poll_send().unwrap());
+/// assert_eq!((ring.message(first).to, ring.message(first).bytes), (Rank(1), 500));
+/// ranks[0].handle_received(second).unwrap();
+/// ranks[0].handle_sent(first).unwrap();
+/// assert!(ranks[0].is_finished());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Executor<'a> {
+    steps: Steps<'a>,
+    /// For each step, the number of events that it waited for and that have happened; or [`Counters::HANDED_OUT`].
+    happened: Counters,
+    /// Messages that may be sent now, in the order in which they became ready.
+    ready: VecDeque<u32>,
+    /// Receives that have not happened.
+    missing: u32,
+    /// Sends that have not ended.
+    owed: u32,
+    /// Steps that are to be released; empty between calls.
+    released: Vec<u32>,
+}
+
+/// The report of a message that the rank does not expect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unexpected;
+
+impl fmt::Display for Unexpected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the collective has no such message")
+    }
+}
+
+impl std::error::Error for Unexpected {}
+
+impl<'a> Executor<'a> {
+    /// A rank (below the number of ranks) at the start of a collective.
+    pub fn new(plans: &'a Plans, rank: Rank) -> Executor<'a> {
+        assert!(rank.0 < plans.ranks(), "rank {} of {}", rank.0, plans.ranks());
+        let steps = Steps::new(plans, rank);
+        let [missing, owed] = steps.messages();
+        let mut executor = Executor {
+            happened: Counters::new(steps.count(), steps.longest_wait()),
+            steps,
+            ready: VecDeque::new(),
+            missing,
+            owed,
+            released: Vec::new(),
+        };
+        if let Steps::Computed { schedule, first, .. } = executor.steps {
+            // Messages that need not wait for another one come first.
+            let free = (0..schedule.messages()).take_while(|&index| schedule.waits_of(index) == 0);
+            executor.ready.extend(free.map(|index| first + index));
+        }
+        executor
+    }
+
+    /// The collective begins at this rank. Steps of a recipe wait for that. The first messages of a schedule are ready
+    /// from the start, and it is for the caller to hold them back.
+    pub fn begin(&mut self) {
+        if let Steps::Tabled { .. } = self.steps {
+            (0..self.steps.count()).for_each(|step| self.release(step));
+        }
+    }
+
+    /// A whole message has arrived. Each message is reported once.
+    ///
+    /// # Errors
+    /// If this rank expects no such message; nothing has changed then.
+    pub fn handle_received(&mut self, message: u32) -> Result<(), Unexpected> {
+        let step = self.steps.of_receive(message).ok_or(Unexpected)?;
+        self.release(step);
+        Ok(())
+    }
+
+    /// A message of this rank has arrived at its receiver. Reporting it twice changes nothing.
+    ///
+    /// # Errors
+    /// If this rank has not handed out such a message, or it has ended; nothing has changed then.
+    pub fn handle_sent(&mut self, message: u32) -> Result<(), Unexpected> {
+        let step = self.steps.of_send(message).filter(|&step| self.happened.is_handed_out(step)).ok_or(Unexpected)?;
+        self.happened.set(step, 0);
+        self.owed -= 1;
+        if let Some(next) = self.steps.after_end(step) {
+            self.release(next);
+        }
+        Ok(())
+    }
+
+    /// The number of the next message that may be sent now, if there is one.
+    pub fn poll_send(&mut self) -> Option<u32> {
+        let message = self.ready.pop_front()?;
+        let step = self.steps.of_send(message).expect("a message of this rank");
+        self.happened.hand_out(step);
+        if let Some(next) = self.steps.after_posting(step) {
+            self.release(next);
+        }
+        Some(message)
+    }
+
+    /// The number of messages that may be sent now.
+    pub fn ready(&self) -> u32 {
+        self.ready.len() as u32
+    }
+
+    /// True if every message of this rank's result has arrived.
+    pub fn has_received(&self) -> bool {
+        self.missing == 0
+    }
+
+    /// True if every message has arrived, here and at the receivers. Then the application may use the buffer again.
+    pub fn is_finished(&self) -> bool {
+        self.missing == 0 && self.owed == 0
+    }
+
+    /// One more of the events that a step waits for has happened.
+    fn release(&mut self, step: u32) {
+        self.released.push(step);
+        while let Some(step) = self.released.pop() {
+            let (happened, needed) = (self.happened.get(step), self.steps.waits_of(step));
+            // More events than needed: a message was reported twice.
+            if happened >= needed {
+                continue;
+            }
+            self.happened.set(step, happened + 1);
+            if happened + 1 < needed {
+                continue;
+            }
+            match self.steps.does(step) {
+                Does::Send(message) => self.ready.push_back(message),
+                Does::Receive(_) => self.missing -= 1,
+                Does::Nothing => {}
+            }
+            self.steps.add_next(step, &mut self.released);
+        }
+    }
+}
+
+/// What one rank does, and in which order.
+#[derive(Clone, Debug)]
+enum Steps<'a> {
+    /// Computed: step `2 i` receives the message with index `i`, and step `2 i + 1` sends the one with index `i`.
+    Computed {
+        schedule: Schedule,
+        rank: Rank,
+        /// The number of the rank's first message.
+        first: u32,
+    },
+    /// The nodes of a recipe. They wait for the begin, too; a send has happened as soon as it is ready.
+    Tabled {
+        recipe: &'a Recipe,
+        rank: u32,
+        /// The steps that wait for each step: those of step `s` are `next[starts[s]..starts[s + 1]]`.
+        starts: Vec<u32>,
+        next: Vec<u32>,
+    },
+}
+
+impl<'a> Steps<'a> {
+    fn new(plans: &'a Plans, rank: Rank) -> Steps<'a> {
+        let recipe = match plans {
+            Plans::Computed(schedule) => {
+                return Steps::Computed { schedule: *schedule, rank, first: rank.0 * schedule.messages() };
+            }
+            Plans::Tabled { recipe, .. } => recipe,
+        };
+        let (rank, count) = (rank.0, recipe.nodes_of(rank.0));
+        let mut starts = vec![0u32; count as usize + 1];
+        let before = |step| recipe.node(rank, step).1.iter().map(|&before| before as usize);
+        for before in (0..count).flat_map(before) {
+            starts[before + 1] += 1;
+        }
+        for step in 0..count as usize {
+            starts[step + 1] += starts[step];
+        }
+        let (mut ends, mut next) = (starts.clone(), vec![0; starts[count as usize] as usize]);
+        for step in 0..count {
+            for before in before(step) {
+                next[ends[before] as usize] = step;
+                ends[before] += 1;
+            }
+        }
+        Steps::Tabled { recipe, rank, starts, next }
+    }
+
+    fn count(&self) -> u32 {
+        match self {
+            Steps::Computed { schedule, .. } => 2 * schedule.messages(),
+            Steps::Tabled { recipe, rank, .. } => recipe.nodes_of(*rank),
+        }
+    }
+
+    /// The numbers of messages that the rank receives and sends.
+    fn messages(&self) -> [u32; 2] {
+        match self {
+            Steps::Computed { schedule, .. } => [schedule.messages(); 2],
+            Steps::Tabled { .. } => (0..self.count()).fold([0; 2], |[receives, sends], step| match self.does(step) {
+                Does::Receive(_) => [receives + 1, sends],
+                Does::Send(_) => [receives, sends + 1],
+                Does::Nothing => [receives, sends],
+            }),
+        }
+    }
+
+    fn does(&self, step: u32) -> Does {
+        match self {
+            Steps::Computed { first, .. } if step % 2 == 1 => Does::Send(first + step / 2),
+            Steps::Computed { .. } => Does::Receive(step / 2),
+            Steps::Tabled { recipe, rank, .. } => recipe.node(*rank, step).0,
+        }
+    }
+
+    /// The number of events that a step waits for.
+    fn waits_of(&self, step: u32) -> u32 {
+        match self {
+            Steps::Computed { schedule, .. } if step % 2 == 1 => schedule.waits_of(step / 2),
+            Steps::Computed { .. } => 1,
+            Steps::Tabled { recipe, rank, .. } => {
+                let (does, after) = recipe.node(*rank, step);
+                after.len() as u32 + 1 + u32::from(matches!(does, Does::Receive(_)))
+            }
+        }
+    }
+
+    fn longest_wait(&self) -> u32 {
+        match self {
+            Steps::Computed { .. } => 2,
+            Steps::Tabled { .. } => (0..self.count()).map(|step| self.waits_of(step)).max().unwrap_or(0),
+        }
+    }
+
+    /// The step that receives a message.
+    fn of_receive(&self, message: u32) -> Option<u32> {
+        match self {
+            Steps::Computed { schedule, rank, .. } => {
+                let (from, index) = (message / schedule.messages(), message % schedule.messages());
+                (schedule.source_of(*rank, index).0 == from).then_some(2 * index)
+            }
+            Steps::Tabled { recipe, rank, .. } => {
+                let entry = recipe.messages().get(message as usize).filter(|entry| entry.to == *rank)?;
+                Some(entry.nodes[1])
+            }
+        }
+    }
+
+    /// The step that sends a message.
+    fn of_send(&self, message: u32) -> Option<u32> {
+        match self {
+            Steps::Computed { schedule, first, .. } => {
+                message.checked_sub(*first).filter(|&index| index < schedule.messages()).map(|index| 2 * index + 1)
+            }
+            Steps::Tabled { recipe, rank, .. } => {
+                let entry = recipe.messages().get(message as usize).filter(|entry| entry.from == *rank)?;
+                Some(entry.nodes[0])
+            }
+        }
+    }
+
+    /// Adds the steps that wait for a step, the last one first.
+    fn add_next(&self, step: u32, to: &mut Vec<u32>) {
+        match self {
+            Steps::Computed { schedule, .. } if step % 2 == 0 => {
+                to.extend(schedule.released_by_receipt(step / 2).map(|index| 2 * index + 1));
+            }
+            Steps::Computed { .. } => {}
+            Steps::Tabled { starts, next, .. } => {
+                let range = starts[step as usize] as usize..starts[step as usize + 1] as usize;
+                to.extend(next[range].iter().rev());
+            }
+        }
+    }
+
+    /// The step that waits until a message is handed out.
+    fn after_posting(&self, step: u32) -> Option<u32> {
+        let Steps::Computed { schedule, .. } = self else { return None };
+        Some(2 * schedule.released_by_posting(step / 2)? + 1)
+    }
+
+    /// The step that waits until a message has ended.
+    fn after_end(&self, step: u32) -> Option<u32> {
+        let Steps::Computed { schedule, .. } = self else { return None };
+        Some(2 * schedule.released_by_end(step / 2)? + 1)
+    }
+}
+
+/// Small numbers, packed: those of a schedule have two bits each, since a rank of a large ring has thousands of steps.
+#[derive(Clone, Debug)]
+struct Counters {
+    bits: u32,
+    words: Vec<u64>,
+}
+
+impl Counters {
+    fn new(count: u32, largest: u32) -> Counters {
+        // The number with all bits set has a meaning of its own.
+        let bits = (u32::BITS - (largest + 1).leading_zeros()).next_power_of_two();
+        Counters { bits, words: vec![0; (u64::from(count) * u64::from(bits)).div_ceil(64) as usize] }
+    }
+
+    fn all_bits(&self) -> u64 {
+        u64::MAX >> (64 - self.bits)
+    }
+
+    fn place(&self, at: u32) -> (usize, u32) {
+        let bit = u64::from(at) * u64::from(self.bits);
+        ((bit / 64) as usize, (bit % 64) as u32)
+    }
+
+    fn get(&self, at: u32) -> u32 {
+        let (word, shift) = self.place(at);
+        (self.words[word] >> shift & self.all_bits()) as u32
+    }
+
+    fn set(&mut self, at: u32, value: u32) {
+        let ((word, shift), mask) = (self.place(at), self.all_bits());
+        self.words[word] = self.words[word] & !(mask << shift) | u64::from(value) << shift;
+    }
+
+    /// Marks a message as handed out and not ended.
+    fn hand_out(&mut self, at: u32) {
+        self.set(at, self.all_bits() as u32);
+    }
+
+    fn is_handed_out(&self, at: u32) -> bool {
+        u64::from(self.get(at)) == self.all_bits()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Algorithm;
+
+    fn computed(algorithm: Algorithm, ranks: u32, bytes: u64, parts: u32) -> Plans {
+        Plans::Computed(Schedule::new(algorithm, ranks, bytes, parts).expect("a schedule"))
+    }
+
+    #[test]
+    fn an_unexpected_message_is_refused_and_changes_nothing() {
+        let ring = computed(Algorithm::RingAllReduce, 3, 30, 1);
+        let mut rank = Executor::new(&ring, Rank(0));
+        // Each rank has four messages: those of rank 1 are 4 to 7, those of rank 2 are 8 to 11.
+        assert_eq!([4, 12].map(|message| rank.handle_received(message)), [Err(Unexpected); 2]);
+        assert_eq!([1, 4].map(|message| rank.handle_sent(message)), [Err(Unexpected); 2]);
+        assert_eq!((rank.poll_send(), rank.poll_send()), (Some(0), None));
+        for _ in 0..2 {
+            assert_eq!(rank.handle_received(8), Ok(()));
+        }
+        assert_eq!((rank.poll_send(), rank.poll_send()), (Some(1), None));
+        assert_eq!([0, 0].map(|message| rank.handle_sent(message)), [Ok(()), Err(Unexpected)]);
+    }
+
+    #[test]
+    fn halving_waits_for_all_steps_before() {
+        let plans = computed(Algorithm::HalvingDoubling, 8, 80, 1);
+        let mut rank = Executor::new(&plans, Rank(0));
+        assert_eq!(rank.poll_send(), Some(0));
+        // The second partner is fast, the first one slow. Each rank has six messages.
+        assert_eq!(rank.handle_received(2 * 6 + 1), Ok(()));
+        assert_eq!(rank.poll_send(), None);
+        assert_eq!(rank.handle_received(6), Ok(()));
+        assert_eq!((rank.poll_send(), rank.poll_send()), (Some(1), Some(2)));
+    }
+
+    #[test]
+    fn shortened_schedules_are_performed_to_their_end_and_reach_spread_peers() {
+        for (algorithm, steps) in [
+            (Algorithm::RingAllReduce, 5),
+            (Algorithm::RingReduceScatter, 3),
+            (Algorithm::RingAllGather, 15),
+            (Algorithm::AllToAll { window: 2 }, 4),
+        ] {
+            let schedule = Schedule::new(algorithm, 16, 16_000, 2).expect("a schedule").shortened(steps);
+            assert_eq!(schedule.messages(), steps * 2);
+            let plans = Plans::Computed(schedule);
+            let mut ranks: Vec<Executor<'_>> = (0..16).map(|rank| Executor::new(&plans, Rank(rank))).collect();
+            let mut sent = 0;
+            while let Some((rank, number)) = (0..16).find_map(|rank| Some((rank, ranks[rank].poll_send()?))) {
+                let message = plans.message(number);
+                assert_eq!(ranks[message.to.0 as usize].handle_received(number), Ok(()));
+                assert_eq!(ranks[rank].handle_sent(number), Ok(()));
+                sent += message.bytes;
+            }
+            assert!(ranks.iter().all(Executor::is_finished), "{algorithm:?}");
+            assert_eq!(sent, schedule.volume(), "{algorithm:?}");
+        }
+        let spread = Schedule::new(Algorithm::AllToAll { window: 2 }, 16, 16_000, 1).expect("a schedule").shortened(5);
+        assert_eq!(spread.sends(Rank(14)).map(|send| send.to.0).collect::<Vec<u32>>(), [15, 2, 5, 8, 11]);
+    }
+
+    #[test]
+    fn a_large_ring_has_half_a_byte_for_each_message_of_a_rank() {
+        let plans = computed(Algorithm::RingAllReduce, 8_192, 1 << 30, 1);
+        let rank = Executor::new(&plans, Rank(5));
+        assert_eq!(rank.happened.words.len() as u32 * 8, (2 * 8_191_u32).div_ceil(16) * 8);
+    }
+}
