@@ -1,4 +1,5 @@
-//! Collectives on real bytes: the numbers in a rank's buffer, the staging area for arriving messages, and sums.
+//! Collectives on real bytes: the numbers in a rank's buffer, the staging area for arriving messages, and the expected
+//! sums.
 //!
 //! A message first arrives in a staging area, in which every message has its own place. It needs one because a sender
 //! may be one step ahead of a receiver that has not added the previous message yet. From there it is added to the
@@ -29,20 +30,6 @@ impl Number {
         };
         let all = (0..schedule.ranks()).all(|rank| (0..schedule.messages()).all(|index| whole(rank, index)));
         if all && schedule.bytes().is_multiple_of(4) { Number::F32 } else { Number::Byte }
-    }
-
-    /// Adds `from` to `into`, number by number. If one slice is longer, its rest is ignored.
-    pub fn add(self, into: &mut [u8], from: &[u8]) {
-        match self {
-            Number::F32 => {
-                for (sum, more) in into.chunks_exact_mut(4).zip(from.chunks_exact(4)) {
-                    let read = |b: &[u8]| f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
-                    let total = read(sum) + read(more);
-                    sum.copy_from_slice(&total.to_le_bytes());
-                }
-            }
-            Number::Byte => into.iter_mut().zip(from).for_each(|(sum, more)| *sum = sum.wrapping_add(*more)),
-        }
     }
 
     fn bytes(self) -> u64 {
@@ -162,33 +149,6 @@ impl Layout {
     pub fn offset(&self, index: u32) -> u64 {
         self.offsets[index as usize]
     }
-}
-
-/// Adds or copies a piece of a message (the numbers of both) into the result. Returns false if the rank expects no such
-/// piece.
-pub fn settle(
-    (group, schedule): (&Group, &Schedule),
-    rank: Rank,
-    number: Number,
-    (message, piece): (u32, u32),
-    news: &[u8],
-    result: &mut [u8],
-) -> bool {
-    let receive = schedule.receive(rank, message % schedule.messages());
-    if receive.from.0 != message / schedule.messages() {
-        return false;
-    }
-    let (first, length) = group.part(receive.bytes, piece);
-    let target = (receive.first_byte + first) as usize;
-    let Some(place) = result.get_mut(target..target + length as usize).filter(|p| p.len() == news.len()) else {
-        return false;
-    };
-    if receive.reduces {
-        number.add(place, news)
-    } else {
-        place.copy_from_slice(news)
-    }
-    true
 }
 
 impl Schedule {

@@ -105,15 +105,14 @@ impl<'a> CollectiveRank<'a> {
         match *event {
             Event::Sent { message } => {
                 let Some((message, _)) = group.piece_of(message.0) else { return };
-                if count(group.pieces(), &mut self.acknowledged, message) && self.executor.handle_sent(message).is_ok()
-                {
+                if count(group.pieces(), &mut self.acknowledged, message) && self.executor.handle_sent(message) {
                     self.close_if_last(message);
                 }
             }
             Event::Received { message, .. } => {
                 let Some((message, _)) = group.piece_of(message.0) else { return };
                 if count(group.pieces(), &mut self.arrived, message) {
-                    let _ = self.executor.handle_received(message);
+                    self.executor.handle_received(message);
                 }
             }
             _ => return,

@@ -22,7 +22,7 @@ mod tests;
 pub use algorithms::{Algorithms, PlanAlgorithm, PlanMaker};
 pub use call::CollectiveCall;
 pub use direct::DirectLengths;
-pub use executor::{Executor, Unexpected};
+pub use executor::Executor;
 pub use file::AlgorithmFile;
 pub use plans::{PlannedMessage, Plans};
 pub use tabled::OrderedRecipe;

@@ -171,26 +171,25 @@ impl Application for Composite<'_> {
 /// All programs of a run.
 pub struct Programs<'a> {
     flows: FlowTable<'a>,
-    groups: &'a [Group],
-    multicasts: &'a [Multicast],
-    /// Multicast operations: host, index of the operation, and rank at this host.
-    multicast_ranks: Vec<(HostId, u32, u32)>,
-    /// The collectives with a rank at each host, and that rank, sorted by host; and the index at which each host's
-    /// entries begin.
-    ranks: Vec<(u32, Rank)>,
-    bounds: Vec<u32>,
-    /// Training jobs; `actors` has host, index of the job, and rank at this host.
-    jobs: &'a [ScriptedJob],
-    pipes: &'a [Pipe],
-    actors: Vec<(HostId, u32, u32)>,
-    make_operation: Option<&'a OperationMaker<'a>>,
-    /// The first message of each collective, in order.
+    operations: Operations<'a>,
+    /// The ranks that no job begins, host by host in the order in which they act at one instant: the kind of operation,
+    /// its index in its list, and the rank.
+    ranks: Vec<(HostId, Kind, u32, u32)>,
+    /// The message numbers of each collective, and all first numbers in order, with the collective.
+    numbers: Vec<Range<u32>>,
     by_number: Vec<(u32, u32)>,
     make: Option<&'a Maker<'a>>,
     switches: Option<&'a SwitchMaker<'a>>,
-    /// Message numbers of training jobs and of collectives that custom programs execute: they are not in `groups` or
-    /// `multicasts`.
-    parts: Vec<Range<u32>>,
+}
+
+/// The kinds of operations, in the order in which their ranks act if they share a host and an instant. The order is
+/// part of the results.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Computed,
+    Multicast,
+    Job,
+    Tabled,
 }
 
 /// Makes a custom program for a host; `None` for a host without one.
@@ -200,93 +199,52 @@ pub type Maker<'a> = dyn Fn(HostId) -> Option<Box<dyn Application>> + Sync + 'a;
 pub type SwitchMaker<'a> = dyn Fn(NodeId) -> Option<Box<dyn Program>> + Sync + 'a;
 
 impl<'a> Programs<'a> {
-    /// Programs for a plan's flows and for collectives. The message numbers of both must not overlap.
-    pub fn new(plan: &'a Plan, groups: &'a [Group]) -> Programs<'a> {
-        let mut ranks: Vec<(HostId, u32, Rank)> = Vec::new();
-        for (group, number) in groups.iter().zip(0..) {
-            ranks.extend(group.hosts.iter().zip(0..).map(|(&host, rank)| (host, number, Rank(rank))));
+    /// Programs for a plan's flows and for operations. The message numbers of all must not overlap. Jobs begin the
+    /// operations that their scripts name.
+    pub fn new(plan: &'a Plan, operations: Operations<'a>) -> Programs<'a> {
+        let Operations { groups, multicasts, jobs, pipes, .. } = operations;
+        let named = || jobs.iter().flat_map(|job| job.operations.iter().flatten());
+        let by_jobs: BTreeSet<u32> = named().filter_map(|operation| Some(operation.group()?.0)).collect();
+        let cast_by_jobs: BTreeSet<u32> = named().filter_map(Operation::multicast).collect();
+        let mut ranks = Vec::new();
+        let mut add = |kind: Kind, number: u32, hosts: &[HostId]| {
+            ranks.extend((0..).zip(hosts).map(|(rank, &host)| (host, kind, number, rank)));
+        };
+        for (number, group) in (0..).zip(groups).filter(|(number, _)| !by_jobs.contains(number)) {
+            let kind = if group.schedule().is_some() { Kind::Computed } else { Kind::Tabled };
+            add(kind, number, &group.hosts);
         }
-        ranks.sort_by_key(|&(host, number, _)| (host, number));
-        let bound = |host: u32| ranks.partition_point(|r| r.0.0 < host) as u32;
-        let bounds = (0..=plan.topology.hosts()).map(bound).collect();
-        let ranks = ranks.into_iter().map(|(_, number, rank)| (number, rank)).collect();
-        let mut by_number: Vec<(u32, u32)> = groups.iter().map(|g| g.first_message).zip(0..).collect();
-        by_number.sort_unstable();
-        let (multicasts, multicast_ranks) = (&[][..], Vec::new());
-        Programs {
+        for (number, multicast) in (0..).zip(multicasts).filter(|(number, _)| !cast_by_jobs.contains(number)) {
+            add(Kind::Multicast, number, multicast.ranks.hosts());
+        }
+        (0..).zip(jobs).for_each(|(number, job)| add(Kind::Job, number, &job.hosts));
+        ranks.sort_unstable();
+        let mut programs = Programs {
             flows: FlowTable::new(plan),
-            groups,
-            multicasts,
-            multicast_ranks,
-            jobs: &[],
-            pipes: &[],
-            actors: Vec::new(),
-            make_operation: None,
+            operations,
             ranks,
-            bounds,
-            by_number,
+            numbers: Vec::new(),
+            by_number: Vec::new(),
             make: None,
             switches: None,
-            parts: Vec::new(),
-        }
-    }
-
-    /// Adds the ranks of multicast operations. Their message numbers must not overlap with others.
-    pub fn with_multicasts(mut self, multicasts: &'a [Multicast]) -> Programs<'a> {
-        self.multicasts = multicasts;
-        for (multicast, number) in multicasts.iter().zip(0..) {
-            let ranks = multicast.ranks.hosts().iter().zip(0..);
-            self.multicast_ranks.extend(ranks.map(|(&host, rank)| (host, number, rank)));
-        }
-        self.multicast_ranks.sort_unstable();
-        let first = self.groups.len() as u32;
-        self.by_number.extend(multicasts.iter().map(|multicast| multicast.first_message).zip(first..));
-        self.by_number.sort_unstable();
-        self
-    }
-
-    /// Adds the ranks of training jobs, which begin the collectives that their scripts name. Call it after
-    /// [`Programs::with_multicasts`]. `pipes` are the messages that ranks send each other.
-    pub fn with_jobs(mut self, jobs: &'a [ScriptedJob], pipes: &'a [Pipe]) -> Programs<'a> {
-        self.jobs = jobs;
-        self.pipes = pipes;
-        for (job, number) in jobs.iter().zip(0..) {
-            self.actors.extend(job.hosts.iter().zip(0..).map(|(&host, rank)| (host, number, rank)));
-        }
-        self.actors.sort_unstable();
-        let named = || jobs.iter().flat_map(|job| job.operations.iter().flatten());
-        let of_messages = |operation: &Operation| operation.group().map(|(group, _)| group);
-        let of_multicast = |operation: &Operation| match *operation {
-            Operation::Multicast { multicast, .. } => Some(multicast),
-            _ => None,
         };
-        let groups: BTreeSet<u32> = named().filter_map(of_messages).collect();
-        let multicasts: BTreeSet<u32> = named().filter_map(of_multicast).collect();
-        let (mut ranks, mut bounds) = (Vec::new(), vec![0]);
-        for host in self.bounds.windows(2) {
-            let here = &self.ranks[host[0] as usize..host[1] as usize];
-            ranks.extend(here.iter().filter(|(group, _)| !groups.contains(group)));
-            bounds.push(ranks.len() as u32);
-        }
-        (self.ranks, self.bounds) = (ranks, bounds);
-        self.multicast_ranks.retain(|(_, multicast, _)| !multicasts.contains(multicast));
-        self.tally_parts(jobs.iter().map(ScriptedJob::messages).collect());
-        self.tally_parts(pipes.iter().map(Pipe::numbers).collect());
-        self
+        let numbers = groups.iter().map(Group::numbers).chain(multicasts.iter().map(Multicast::messages));
+        let numbers = numbers.chain(jobs.iter().map(ScriptedJob::messages)).chain(pipes.iter().map(Pipe::numbers));
+        programs.tally_parts(numbers);
+        programs
     }
 
     /// Adds a maker for operations of training jobs that use neither unicast messages nor multicast.
     pub fn with_operations(mut self, make: &'a OperationMaker<'a>) -> Programs<'a> {
-        self.make_operation = Some(make);
+        self.operations.make = Some(make);
         self
     }
 
     /// Messages with these numbers are counted as further collectives, after all existing ones.
-    fn tally_parts(&mut self, parts: Vec<Range<u32>>) {
-        let first = self.groups() as u32;
-        self.by_number.extend(parts.iter().map(|part| part.start).zip(first..));
+    fn tally_parts(&mut self, parts: impl IntoIterator<Item = Range<u32>>) {
+        self.numbers.extend(parts);
+        self.by_number = self.numbers.iter().map(|numbers| numbers.start).zip(0..).collect();
         self.by_number.sort_unstable();
-        self.parts.extend(parts);
     }
 
     /// Adds a custom program at every host for which `make` returns one. It runs beside the programs of the plan and of
@@ -298,7 +256,7 @@ impl<'a> Programs<'a> {
 
     /// Adds a program at every switch for which `make` returns one. `parts` holds the message numbers of collectives
     /// that custom programs at hosts execute with these switches; they must not overlap with other numbers, and are
-    /// counted as further collectives. Call it last.
+    /// counted as further collectives.
     pub fn with_switches(mut self, make: &'a SwitchMaker<'a>, parts: Vec<Range<u32>>) -> Programs<'a> {
         self.switches = Some(make);
         self.tally_parts(parts);
@@ -319,30 +277,20 @@ impl<'a> Programs<'a> {
     pub fn at(&self, host: HostId) -> AnyApplication<'_> {
         let own = self.make.and_then(|make| make(host)).map(AnyApplication::Custom);
         let flows = AnyApplication::Flows(Flows::new(&self.flows, host));
-        let ranks = self.bounds[host.0 as usize] as usize..self.bounds[host.0 as usize + 1] as usize;
-        let member = |&(group, rank): &(u32, Rank)| {
-            AnyApplication::Collective(Box::new(CollectiveRank::new(&self.groups[group as usize], rank)))
+        let Operations { groups, multicasts, jobs, .. } = self.operations;
+        let here = self.ranks[self.ranks.partition_point(|rank| rank.0 < host)..].iter().take_while(|r| r.0 == host);
+        let program = |&(_, kind, number, rank): &(HostId, Kind, u32, u32)| match kind {
+            Kind::Computed | Kind::Tabled => {
+                AnyApplication::Collective(Box::new(CollectiveRank::new(&groups[number as usize], Rank(rank))))
+            }
+            Kind::Multicast => {
+                AnyApplication::Multicast(Box::new(MulticastRank::new(&multicasts[number as usize], rank)))
+            }
+            Kind::Job => {
+                AnyApplication::Training(Box::new(TrainingRank::new(&jobs[number as usize], rank, self.operations)))
+            }
         };
-        // Of programs that act at the same time the first one acts first, so their order is part of the results.
-        let (computed, tabled): (Vec<_>, Vec<_>) =
-            self.ranks[ranks].iter().partition(|(group, _)| self.groups[*group as usize].schedule().is_some());
-        let (computed, tabled) = (computed.into_iter().map(member), tabled.into_iter().map(member));
-        let multicast_ranks = &self.multicast_ranks[self.multicast_ranks.partition_point(|rank| rank.0 < host)..];
-        let multicast_ranks = multicast_ranks.iter().take_while(|rank| rank.0 == host).map(|&(_, number, rank)| {
-            AnyApplication::Multicast(Box::new(MulticastRank::new(&self.multicasts[number as usize], rank)))
-        });
-        let actors = &self.actors[self.actors.partition_point(|actor| actor.0 < host)..];
-        let all = Operations {
-            groups: self.groups,
-            multicasts: self.multicasts,
-            pipes: self.pipes,
-            make: self.make_operation,
-        };
-        let actors = actors.iter().take_while(|actor| actor.0 == host).map(|&(_, number, rank)| {
-            AnyApplication::Training(Box::new(TrainingRank::new(&self.jobs[number as usize], rank, all)))
-        });
-        let mut all: Vec<AnyApplication<'_>> =
-            own.into_iter().chain(computed).chain(multicast_ranks).chain(actors).chain(tabled).collect();
+        let mut all: Vec<AnyApplication<'_>> = own.into_iter().chain(here.map(program)).collect();
         match all.pop() {
             None => flows,
             Some(only) if all.is_empty() && self.flows.starts_nothing_at(host) => only,
@@ -353,31 +301,23 @@ impl<'a> Programs<'a> {
     /// The number of collectives. They are counted in this order: unicast collectives, multicast operations, training
     /// jobs, messages between ranks of jobs, collectives executed by switches.
     pub fn groups(&self) -> usize {
-        self.groups.len() + self.multicasts.len() + self.parts.len()
+        self.numbers.len()
     }
 
     /// The collective that a message belongs to.
     pub fn group_of(&self, message: u32) -> Option<usize> {
         let behind = self.by_number.partition_point(|&(first, _)| first <= message);
         let (_, group) = *self.by_number.get(behind.checked_sub(1)?)?;
-        let group = group as usize;
-        let numbers = match group.checked_sub(self.groups.len()) {
-            None => self.groups[group].numbers(),
-            Some(behind) => match behind.checked_sub(self.multicasts.len()) {
-                None => self.multicasts[behind].messages(),
-                Some(part) => self.parts[part].clone(),
-            },
-        };
-        numbers.contains(&message).then_some(group)
+        self.numbers[group as usize].contains(&message).then_some(group as usize)
     }
 
     /// The profile that a message uses.
     pub fn profile_of(&self, message: u32) -> u16 {
-        self.group_of(message).and_then(|group| self.groups.get(group)).map_or(0, |group| group.profile)
+        self.group_of(message).and_then(|group| self.operations.groups.get(group)).map_or(0, |group| group.profile)
     }
 
     /// True if a program at one host ever signals another host.
     pub fn signals(&self) -> bool {
-        self.flows.signals() || self.jobs.iter().any(|job| !job.locals.is_empty())
+        self.flows.signals() || self.operations.jobs.iter().any(|job| !job.locals.is_empty())
     }
 }

@@ -70,20 +70,11 @@ pub struct Schedule {
     limit: u32,
 }
 
-/// Names one message among those of its sender: the step, and the part of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The step.
-    pub step: u32,
-    /// The part, below [`Schedule::parts`].
-    pub part: u32,
-}
-
 /// A message that a rank sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Send {
-    /// The name of the message among the rank's messages.
-    pub place: Place,
+    /// Its index among the rank's messages, which are in the order of steps, and in a step of parts.
+    pub index: u32,
     /// The receiver.
     pub to: Rank,
     /// Where it begins in the sender's buffer.
@@ -97,12 +88,12 @@ pub struct Send {
 /// The events that a message waits for. It waits for all that are `Some`; if none is, it may be sent at the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct After {
-    /// This rank has received this message from this rank.
-    pub received: Option<(Rank, Place)>,
+    /// This rank has received the message with this index from this rank.
+    pub received: Option<(Rank, u32)>,
     /// This rank has handed out this earlier message (which itself waits for other events).
-    pub posted: Option<Place>,
+    pub posted: Option<u32>,
     /// This earlier message of the same sender has arrived, and the sender knows it.
-    pub sent: Option<Place>,
+    pub sent: Option<u32>,
 }
 
 /// A message that a rank receives.
@@ -110,8 +101,6 @@ pub struct After {
 pub struct Receive {
     /// The sender.
     pub from: Rank,
-    /// The name of the message among the sender's messages.
-    pub place: Place,
     /// Its first byte in the receiver's buffer. (The receive buffer of an all-to-all holds one block per rank, all of
     /// the same length.)
     pub first_byte: u64,
@@ -352,22 +341,11 @@ impl Schedule {
         self.range((self.ranks - 1, self.ranks), self.parts - 1).1
     }
 
-    /// The index of a message in its sender's order.
-    pub const fn index(&self, place: Place) -> u32 {
-        place.step * self.parts + place.part
-    }
-
-    /// The inverse of [`Schedule::index`].
-    pub const fn place(&self, index: u32) -> Place {
-        Place { step: index / self.parts, part: index % self.parts }
-    }
-
     /// The message with this index in a rank's order; the index is below [`Schedule::messages`].
     pub fn send(&self, rank: Rank, index: u32) -> Send {
-        let place = self.place(index);
-        let (to, blocks) = self.leg(rank, place.step);
-        let (first_byte, bytes) = self.range(blocks, place.part);
-        Send { place, to, first_byte, bytes, after: self.after(rank, place) }
+        let (to, blocks) = self.leg(rank, self.step_of(index));
+        let (first_byte, bytes) = self.range(blocks, index % self.parts);
+        Send { index, to, first_byte, bytes, after: self.after(rank, index) }
     }
 
     /// All messages that a rank sends, in order.
@@ -378,17 +356,17 @@ impl Schedule {
 
     /// The message that a rank receives with this index (step and part).
     pub fn receive(&self, rank: Rank, index: u32) -> Receive {
-        let place = self.place(index);
-        let from = self.source(rank, place.step);
+        let step = self.step_of(index);
+        let from = self.source(rank, step);
         let Send { first_byte, bytes, .. } = self.send(from, index);
         match self.algorithm {
             Algorithm::AllToAll { .. } => {
                 let block = cut(self.bytes, self.ranks, rank.0);
                 let length = cut(self.bytes, self.ranks, rank.0 + 1) - block;
                 let first_byte = u64::from(from.0) * length + (first_byte - block);
-                Receive { from, place, first_byte, bytes, reduces: false }
+                Receive { from, first_byte, bytes, reduces: false }
             }
-            _ => Receive { from, place, first_byte, bytes, reduces: self.reduces(place.step) },
+            _ => Receive { from, first_byte, bytes, reduces: self.reduces(step) },
         }
     }
 
@@ -398,19 +376,19 @@ impl Schedule {
         (0..self.messages()).map(move |i| schedule.receive(rank, i))
     }
 
+    /// The step of a message.
+    pub const fn step_of(&self, index: u32) -> u32 {
+        index / self.parts
+    }
+
     /// The number of events that a message waits for ([`Send::after`]).
     pub(crate) fn waits_of(&self, index: u32) -> u32 {
         match self.algorithm {
-            Algorithm::AllToAll { window } => u32::from(index / self.parts >= window),
+            Algorithm::AllToAll { window } => u32::from(self.step_of(index) >= window),
             Algorithm::LinearAllGather => 0,
             _ if index < self.parts => 0,
             _ => 1 + u32::from(self.merges()),
         }
-    }
-
-    /// The sender of the message that a rank receives with this index.
-    pub(crate) fn source_of(&self, rank: Rank, index: u32) -> Rank {
-        self.source(rank, index / self.parts)
     }
 
     /// The message of this rank that waits for the receipt of this one.
@@ -500,7 +478,7 @@ impl Schedule {
     }
 
     /// The sender of the message that a rank receives in a step.
-    fn source(&self, rank: Rank, step: u32) -> Rank {
+    pub(crate) fn source(&self, rank: Rank, step: u32) -> Rank {
         let (n, r) = (self.ranks, u64::from(rank.0));
         match self.algorithm {
             Algorithm::HalvingDoubling | Algorithm::RecursiveDoubling => self.leg(rank, step).0,
@@ -526,14 +504,14 @@ impl Schedule {
         (base + from, cut(length, self.parts, part + 1) - from)
     }
 
-    fn after(&self, rank: Rank, place: Place) -> After {
-        let earlier = |steps: u32| place.step.checked_sub(steps).map(|step| Place { step, part: place.part });
+    fn after(&self, rank: Rank, index: u32) -> After {
+        let earlier = |steps: u32| u32::try_from(i64::from(index) - i64::from(steps) * i64::from(self.parts)).ok();
         match self.algorithm {
             Algorithm::AllToAll { window } => After { sent: earlier(window), ..After::default() },
             Algorithm::LinearAllGather => After::default(),
             _ => {
                 let before = earlier(1);
-                let received = before.map(|p| (self.source(rank, p.step), p));
+                let received = before.map(|before| (self.source(rank, self.step_of(before)), before));
                 let posted = before.filter(|_| self.merges());
                 After { received, posted, sent: None }
             }
@@ -573,7 +551,7 @@ mod tests {
         assert_eq!(blocks, [2, 1, 0, 2]);
         assert!(s.sends(Rank(0)).all(|m| m.to == Rank(1) && m.bytes == 10));
         assert_eq!(s.send(Rank(0), 0).after, After::default());
-        assert_eq!(s.send(Rank(0), 2).after.received, Some((Rank(2), Place { step: 1, part: 0 })));
+        assert_eq!(s.send(Rank(0), 2).after.received, Some((Rank(2), 1)));
     }
 
     #[test]
@@ -597,7 +575,7 @@ mod tests {
     #[test]
     fn an_all_to_all_walks_its_peers() {
         let s = schedule(Algorithm::AllToAll { window: 2 }, 4, 40);
-        let legs: Vec<(u32, Option<u32>)> = s.sends(Rank(3)).map(|m| (m.to.0, m.after.sent.map(|p| p.step))).collect();
+        let legs: Vec<(u32, Option<u32>)> = s.sends(Rank(3)).map(|m| (m.to.0, m.after.sent)).collect();
         assert_eq!(legs, [(0, None), (1, None), (2, Some(0))]);
     }
 

@@ -280,6 +280,14 @@ impl Operation {
             _ => None,
         }
     }
+
+    /// The index of its multicast among the run's multicasts.
+    pub fn multicast(&self) -> Option<u32> {
+        match *self {
+            Operation::Multicast { multicast, .. } => Some(multicast),
+            _ => None,
+        }
+    }
 }
 
 /// A training job, placed on hosts.

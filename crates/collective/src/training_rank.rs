@@ -23,12 +23,14 @@ use strandway_proto::{MessageId, RankTimes};
 pub type OperationMaker<'a> = dyn Fn(u16, u32) -> Option<Box<dyn Application>> + Sync + 'a;
 
 /// All operations of a run. Scripts name an operation by its index in these lists.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct Operations<'a> {
     /// Operations that send unicast messages.
     pub groups: &'a [Group],
     /// Operations that use multicast.
     pub multicasts: &'a [Multicast],
+    /// Training jobs.
+    pub jobs: &'a [ScriptedJob],
     /// Messages outside collectives.
     pub pipes: &'a [Pipe],
     /// Makes the programs of all other operations.

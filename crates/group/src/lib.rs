@@ -6,6 +6,7 @@ mod agree;
 mod ballot;
 mod barrier;
 pub mod bench;
+pub mod driver;
 mod error;
 mod messages;
 mod multicast;

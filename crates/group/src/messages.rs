@@ -4,14 +4,15 @@
 //! A rank that has ended a run may be one run ahead of another rank, but no more, since each run needs a message of
 //! every rank.
 
+use crate::driver::{Driver, World, unless_busy};
 use crate::error::GroupError;
 use crate::space::RankSpace;
 use crate::team::Team;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use strandway_collective::{CollectiveRank, Group, Plans, Rank, Schedule};
-use strandway_proto::application::{Action, Application, Event};
+use strandway_proto::application::{Action, Application, Channel, Event};
 use strandway_proto::{Bytes, HostId, Message, MessageId, Time};
 use strandway_udp::{Completion, Connection, Error, Operation, Reason, Region, RemoteRegion};
 
@@ -45,7 +46,6 @@ pub struct Prepared {
     runs: usize,
     /// Messages of the next run that have arrived already: their numbers and lengths.
     early: Vec<(u32, u64)>,
-    posted: HashMap<Operation, MessageId>,
 }
 
 impl Prepared {
@@ -86,7 +86,6 @@ impl Team {
             saying: HashMap::new(),
             runs: 0,
             early: Vec::new(),
-            posted: HashMap::new(),
             groups,
             schedule,
         };
@@ -209,110 +208,24 @@ impl Team {
     /// If a connection ends; the error names the rank at its other end.
     pub fn run(&mut self, prepared: &mut Prepared, stop: &impl Fn() -> bool) -> Result<Duration, GroupError> {
         let began = Instant::now();
-        let which = prepared.runs % 2;
-        let group = prepared.groups[which].clone();
+        let group = prepared.groups[prepared.runs % 2].clone();
         let mut program = CollectiveRank::new(&group, Rank(self.rank));
-        let mut stuck = VecDeque::new();
-        for (number, bytes) in std::mem::take(&mut prepared.early) {
-            self.arrived(prepared, &mut program, number, bytes)?;
+        let mut driver = Driver::default();
+        let early = std::mem::take(&mut prepared.early);
+        let mut run = Run { team: self, prepared, group: &group };
+        for (number, bytes) in early {
+            if let Some(event) = run.arrived(number, bytes)? {
+                driver.handle_event(&mut run, &mut program, &event)?;
+            }
         }
-        loop {
-            for _ in 0..stuck.len() {
-                if let Some(message) = stuck.pop_front() {
-                    self.post(prepared, message, &mut stuck)?;
-                }
-            }
-            let now = self.now();
-            while program.poll_timeout() <= now {
-                program.handle_timeout(now);
-                self.act(prepared, &mut program, &mut stuck)?;
-            }
-            self.act(prepared, &mut program, &mut stuck)?;
-            if program.is_done() {
-                prepared.runs += 1;
-                return Ok(began.elapsed());
-            }
+        while !program.is_done() {
             if stop() {
                 return Err(GroupError::Stopped);
             }
-            match self.next(LOOK)? {
-                Some(Completion::Written { immediate, bytes, .. }) => {
-                    if prepared.groups[which].numbers().contains(&immediate) {
-                        self.arrived(prepared, &mut program, immediate, bytes)?;
-                    } else {
-                        prepared.early.push((immediate, bytes));
-                    }
-                }
-                Some(Completion::Sent { operation, .. }) => {
-                    if let Some(message) = prepared.posted.remove(&operation) {
-                        program.handle_event(self.now(), &Event::Sent { message });
-                    }
-                }
-                Some(Completion::Closed { connection, .. }) => {
-                    let peer =
-                        prepared.peers.iter().find(|(_, peer)| peer.connection == connection).map(|(rank, _)| *rank);
-                    if let Some(rank) = peer.or_else(|| prepared.callers.get(&connection).copied()) {
-                        return Err(GroupError::Dead { rank });
-                    }
-                }
-                Some(Completion::Word { from, control, to_all: false, .. }) => self.handle_control(from, &control)?,
-                _ => {}
-            }
+            driver.turn(&mut run, &mut program, LOOK)?;
         }
-    }
-
-    fn arrived(
-        &mut self,
-        prepared: &Prepared,
-        program: &mut CollectiveRank<'_>,
-        number: u32,
-        bytes: u64,
-    ) -> Result<(), GroupError> {
-        let space = prepared.spaces.iter().find(|space| space.group.numbers().contains(&number));
-        if let Some(space) = space {
-            space.settle(&mut self.node, number)?;
-            program.handle_event(self.now(), &Event::Received { message: MessageId(number), bytes: Bytes(bytes) });
-        }
-        Ok(())
-    }
-
-    fn act(
-        &mut self,
-        prepared: &mut Prepared,
-        program: &mut CollectiveRank<'_>,
-        stuck: &mut VecDeque<(u32, Message)>,
-    ) -> Result<(), GroupError> {
-        while let Some(action) = program.poll_action(self.now()) {
-            if let Action::Post { channel, message } = action {
-                self.post(prepared, (channel.peer.0, message), stuck)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Posts a message to a rank; it waits if its connection has no room for another operation.
-    fn post(
-        &mut self,
-        prepared: &mut Prepared,
-        (to, message): (u32, Message),
-        stuck: &mut VecDeque<(u32, Message)>,
-    ) -> Result<(), GroupError> {
-        let number = message.id.0;
-        let which = usize::from(!prepared.groups[0].numbers().contains(&number));
-        let source = prepared.spaces[which].source(number);
-        let peer = prepared.peers.get(&to).and_then(|peer| peer.areas.map(|areas| (peer.connection, areas[which])));
-        let (Some((region, range, at)), Some((connection, area))) = (source, peer) else {
-            return Err(GroupError::Dead { rank: to });
-        };
-        match self.node.write(connection, region, range, area, at, Some(number)) {
-            Ok(operation) => {
-                prepared.posted.insert(operation, message.id);
-            }
-            Err(Error::Busy { .. }) => stuck.push_back((to, message)),
-            Err(Error::NoConnection | Error::NotConnected) => return Err(GroupError::Dead { rank: to }),
-            Err(error) => return Err(error.into()),
-        }
-        Ok(())
+        prepared.runs += 1;
+        Ok(began.elapsed())
     }
 
     /// Fills in again the numbers against which the result is checked.
@@ -369,5 +282,73 @@ impl Team {
         let [first, second] = prepared.spaces;
         second.release(&mut self.node, false)?;
         Ok(first.release(&mut self.node, true)?)
+    }
+}
+
+/// A run of a prepared collective.
+struct Run<'a> {
+    team: &'a mut Team,
+    prepared: &'a mut Prepared,
+    group: &'a Group,
+}
+
+impl Run<'_> {
+    /// A message has arrived: puts it into its place. Those of the next run wait.
+    fn arrived(&mut self, number: u32, bytes: u64) -> Result<Option<Event>, GroupError> {
+        if !self.group.numbers().contains(&number) {
+            if self.prepared.groups.iter().any(|group| group.numbers().contains(&number)) {
+                self.prepared.early.push((number, bytes));
+            }
+            return Ok(None);
+        }
+        let space = &self.prepared.spaces[self.prepared.runs % 2];
+        space.settle(&mut self.team.node, number)?;
+        Ok(Some(Event::Received { message: MessageId(number), bytes: Bytes(bytes) }))
+    }
+}
+
+impl World for Run<'_> {
+    type Error = GroupError;
+
+    fn now(&self) -> Time {
+        self.team.now()
+    }
+
+    fn next(&mut self, timeout: Duration) -> Result<Option<Completion>, GroupError> {
+        self.team.next(timeout)
+    }
+
+    fn post(&mut self, channel: Channel, message: &Message) -> Result<Option<Operation>, GroupError> {
+        let (which, number, rank) = (self.prepared.runs % 2, message.id.0, channel.peer.0);
+        let source = self.prepared.spaces[which].source(number);
+        let peer = self.prepared.peers.get(&rank).and_then(|peer| Some((peer.connection, peer.areas?[which])));
+        let (Some((region, range, at)), Some((connection, area))) = (source, peer) else {
+            return Err(GroupError::Dead { rank });
+        };
+        let written = self.team.node.write(connection, region, range, area, at, Some(number));
+        unless_busy(written).map_err(|error| match error {
+            Error::NoConnection | Error::NotConnected => GroupError::Dead { rank },
+            other => other.into(),
+        })
+    }
+
+    fn act(&mut self, _now: Time, _action: Action) -> Result<(), GroupError> {
+        Ok(())
+    }
+
+    fn event(&mut self, completion: Completion) -> Result<Option<Event>, GroupError> {
+        match completion {
+            Completion::Written { immediate, bytes, .. } => return self.arrived(immediate, bytes),
+            Completion::Closed { connection, .. } => {
+                let peer = self.prepared.peers.iter().find(|(_, peer)| peer.connection == connection);
+                let peer = peer.map(|(rank, _)| *rank);
+                if let Some(rank) = peer.or_else(|| self.prepared.callers.get(&connection).copied()) {
+                    return Err(GroupError::Dead { rank });
+                }
+            }
+            Completion::Word { from, control, to_all: false, .. } => self.team.handle_control(from, &control)?,
+            _ => {}
+        }
+        Ok(None)
     }
 }

@@ -1,6 +1,7 @@
 //! Broadcasts and all-gathers by multicast, on a team's real buffers: the loop between a node and the program of a
 //! rank.
 
+use crate::driver::{Driver, World};
 use crate::error::GroupError;
 use crate::team::Team;
 use std::ops::Range;
@@ -10,11 +11,11 @@ use std::time::{Duration, Instant};
 use strandway_collective::multicast::{
     Chains, Counts, Cutoff, Multicast, MulticastMessage, MulticastRank, Outcome, Ranks, Recovery, StartBarriers,
 };
-use strandway_proto::application::{Action, Application, Event, Stage};
+use strandway_proto::application::{Action, Application, Channel, Event, Stage};
 use strandway_proto::cast::{Cast, Layout, Parity};
 use strandway_proto::units::{Rate, Time};
-use strandway_proto::{ControlMessage, HostId};
-use strandway_udp::{Completion, Incoming, Region};
+use strandway_proto::{ControlMessage, HostId, Message};
+use strandway_udp::{Completion, Incoming, Operation, Region};
 
 /// The number of the group in an operation, which has only one: the team.
 const GROUP: u32 = 0;
@@ -156,57 +157,37 @@ impl Team {
     }
 
     fn drive(&mut self, op: &Multicast, stop: &impl Fn() -> bool) -> Result<Done, GroupError> {
-        let began = Instant::now();
         let mut rank = MulticastRank::new(op, self.rank);
-        let mut done = Done::default();
-        let mut closed: Option<Time> = None;
-        let linger = op.rtt * LINGER;
+        let (mut driver, linger) = (Driver::default(), op.rtt * LINGER);
         let now = self.now();
-        rank.handle_event(now, &Event::Ports { up: self.node.planes_up() });
+        let early = std::mem::take(&mut self.early);
+        let up = self.node.planes_up();
+        let mut run = Run { team: self, op, began: Instant::now(), done: Done::default(), closed: None };
+        rank.handle_event(now, &Event::Ports { up });
         rank.handle_timeout(now);
-        for (from, task, word) in std::mem::take(&mut self.early) {
+        for (from, task, word) in early {
             match task == op.task {
                 true => rank.handle_event(now, &Event::Control { from: HostId(from), control: word.control(task) }),
-                false => self.keep(from, task, word),
+                false => run.team.keep(from, task, word),
             }
         }
+        driver.act(&mut run, now, &mut rank)?;
         loop {
-            while let Some(action) = rank.poll_action(self.now()) {
-                match action {
-                    Action::Cast(cast) => self.node.cast(self.group, self.leave_room(op, cast))?,
-                    Action::Control { channel, control } => {
-                        // Channels come in pairs; the second one is for answers.
-                        self.node.send_control_to_member(
-                            self.group,
-                            channel.peer.0,
-                            control,
-                            channel.number == op.channel + 1,
-                        )?;
-                    }
-                    Action::Rebuild(rebuild) => self.node.rebuild(self.group, &rebuild)?,
-                    Action::Stage { stage: Stage::Complete, .. } => done.complete = began.elapsed(),
-                    Action::Stage { stage: Stage::Closed, .. } => {
-                        done.closed = began.elapsed();
-                        closed = Some(self.now());
-                    }
-                    // Control messages of a group need no channels, and the program posts no messages.
-                    _ => {}
-                }
-            }
-            let now = self.now();
+            let now = run.team.now();
+            let is_over = rank.is_done() || run.closed.is_some_and(|at| now > at + linger);
             match rank.outcome() {
-                Outcome::Aborted { dead } if rank.is_done() || closed.is_some_and(|at| now > at + linger) => {
-                    self.dead = Some(dead);
+                Outcome::Aborted { dead } if is_over => {
+                    run.team.dead = Some(dead);
                     return Err(GroupError::Dead { rank: dead });
                 }
-                Outcome::Differs { ranks } if closed.is_some_and(|at| now > at + linger) => {
+                Outcome::Differs { ranks } if run.closed.is_some_and(|at| now > at + linger) => {
                     return Err(GroupError::Sizes { ranks });
                 }
                 Outcome::Aborted { .. } | Outcome::Differs { .. } => {
-                    closed.get_or_insert(now);
+                    run.closed.get_or_insert(now);
                 }
-                Outcome::Closed if rank.is_done() || closed.is_some_and(|at| now > at + linger) => {
-                    done.counts = *rank.counts();
+                Outcome::Closed if is_over => {
+                    let done = Done { counts: *rank.counts(), ..run.done };
                     self.choose_planes()?;
                     return Ok(done);
                 }
@@ -215,18 +196,7 @@ impl Team {
             if stop() {
                 return Err(GroupError::Stopped);
             }
-            let at = rank.poll_timeout();
-            if at <= now {
-                rank.handle_timeout(now);
-                continue;
-            }
-            let nap = Duration::from_nanos(at.since(now).0.div_ceil(1_000)).min(LOOK);
-            if let Some(completion) = self.node.wait(nap)? {
-                if let Completion::Chunk { plane, .. } = completion {
-                    self.count_chunk(plane);
-                }
-                self.handle_completion(op, &mut rank, completion)?;
-            }
+            driver.turn(&mut run, &mut rank, LOOK)?;
         }
     }
 
@@ -238,31 +208,6 @@ impl Team {
             true => Cast { rate: Rate(cast.rate.scaled((ranks - 1.0) / ranks).0.max(1)), ..cast },
             false => cast,
         }
-    }
-
-    /// Passes a completion to the program, if it belongs to the program's operation.
-    fn handle_completion(
-        &mut self,
-        op: &Multicast,
-        rank: &mut MulticastRank<'_>,
-        completion: Completion,
-    ) -> Result<(), GroupError> {
-        let now = self.now();
-        match completion {
-            Completion::Chunk { from, task, chunk, plane, tree, trimmed, last, .. } => {
-                let tree = tree.map(|tree| tree % u32::from(self.options.trees));
-                rank.handle_event(now, &Event::Chunk { from: HostId(from), task, chunk, plane, tree, trimmed, last });
-            }
-            Completion::Cast { to, task, end, .. } => rank.handle_event(now, &Event::Cast { to, task, end }),
-            Completion::Word { from, control, to_all: false, .. } => match MulticastMessage::read(&control) {
-                Some((task, _)) if task == op.task => {
-                    rank.handle_event(now, &Event::Control { from: HostId(from), control });
-                }
-                _ => self.handle_control(from, &control)?,
-            },
-            other => self.set_aside(other)?,
-        }
-        Ok(())
     }
 
     /// Handles a control message that does not belong to the operation under way.
@@ -281,5 +226,78 @@ impl Team {
             None => {}
         }
         Ok(())
+    }
+}
+
+/// An operation under way.
+struct Run<'a> {
+    team: &'a mut Team,
+    op: &'a Multicast,
+    began: Instant,
+    done: Done,
+    /// When it closed here.
+    closed: Option<Time>,
+}
+
+impl World for Run<'_> {
+    type Error = GroupError;
+
+    fn now(&self) -> Time {
+        self.team.now()
+    }
+
+    fn next(&mut self, timeout: Duration) -> Result<Option<Completion>, GroupError> {
+        Ok(self.team.node.wait(timeout)?)
+    }
+
+    fn post(&mut self, _: Channel, _: &Message) -> Result<Option<Operation>, GroupError> {
+        unreachable!("a multicast posts no messages")
+    }
+
+    fn act(&mut self, now: Time, action: Action) -> Result<(), GroupError> {
+        let Run { team, op, .. } = self;
+        match action {
+            Action::Cast(cast) => {
+                let cast = team.leave_room(op, cast);
+                team.node.cast(team.group, cast)?;
+            }
+            Action::Control { channel, control } => {
+                // Channels come in pairs; the second one is for answers.
+                let answers = channel.number == op.channel + 1;
+                team.node.send_control_to_member(team.group, channel.peer.0, control, answers)?;
+            }
+            Action::Rebuild(rebuild) => team.node.rebuild(team.group, &rebuild)?,
+            Action::Stage { stage: Stage::Complete, .. } => self.done.complete = self.began.elapsed(),
+            Action::Stage { stage: Stage::Closed, .. } => {
+                self.done.closed = self.began.elapsed();
+                self.closed = Some(now);
+            }
+            // Control messages of a group need no channels.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Passes a completion on, if it belongs to the operation.
+    fn event(&mut self, completion: Completion) -> Result<Option<Event>, GroupError> {
+        Ok(match completion {
+            Completion::Chunk { from, task, chunk, plane, tree, trimmed, last, .. } => {
+                self.team.count_chunk(plane);
+                let tree = tree.map(|tree| tree % u32::from(self.team.options.trees));
+                Some(Event::Chunk { from: HostId(from), task, chunk, plane, tree, trimmed, last })
+            }
+            Completion::Cast { to, task, end, .. } => Some(Event::Cast { to, task, end }),
+            Completion::Word { from, control, to_all: false, .. } => match MulticastMessage::read(&control) {
+                Some((task, _)) if task == self.op.task => Some(Event::Control { from: HostId(from), control }),
+                _ => {
+                    self.team.handle_control(from, &control)?;
+                    None
+                }
+            },
+            other => {
+                self.team.set_aside(other)?;
+                None
+            }
+        })
     }
 }

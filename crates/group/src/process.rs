@@ -31,7 +31,7 @@
 mod algorithm_files;
 mod commands;
 mod delegate;
-mod element;
+pub(crate) mod element;
 mod engine;
 mod failure;
 mod group;

@@ -1,9 +1,10 @@
 //! The memory of a collective's rank on a real node: its numbers, its result, and the staging area for arriving
 //! messages.
 
+use crate::process::element::{Element, Reduction, combine};
 use std::collections::HashMap;
 use std::ops::Range;
-use strandway_collective::buffer::{Layout, Number, contributions, expected, settle};
+use strandway_collective::buffer::{Layout, Number, contributions, expected};
 use strandway_collective::{Algorithm, Group, Rank, Schedule};
 use strandway_udp::{Error, Node, Region};
 
@@ -116,20 +117,29 @@ impl RankSpace {
         Some((self.buffer, from..from + length as usize, layout.offset(index) + first))
     }
 
-    /// A piece of a message has arrived: adds it to the result, or copies it to its place.
+    /// A piece of a message has arrived: adds it to the result, or copies it to its place. Does nothing if the rank
+    /// expects no such piece.
     ///
     /// # Errors
     /// If its memory is not registered any more.
     pub fn settle(&self, node: &mut Node, number: u32) -> Result<(), Error> {
         let Some((message, piece)) = self.group.piece_of(number) else { return Ok(()) };
-        // The two regions of a node cannot be borrowed at the same time, so the piece is copied.
         let index = message % self.schedule.messages();
         let receive = self.schedule.receive(self.rank, index);
         let (first, length) = self.group.part(receive.bytes, piece);
+        if receive.from.0 != message / self.schedule.messages() || length == 0 {
+            return Ok(());
+        }
         let at = (self.layout.offset(index) + first) as usize;
+        // The two regions of a node cannot be borrowed at the same time, so the piece is copied.
         let news = node.memory(self.staging)?[at..at + length as usize].to_vec();
-        let result = node.memory_mut(self.result)?;
-        settle((&self.group, &self.schedule), self.rank, self.number, (message, piece), &news, result);
+        let place = (receive.first_byte + first) as usize;
+        let place = &mut node.memory_mut(self.result)?[place..place + news.len()];
+        match (receive.reduces, self.number) {
+            (false, _) => place.copy_from_slice(&news),
+            (true, Number::F32) => combine(Element::F32, Reduction::Sum, place, &news),
+            (true, Number::Byte) => combine(Element::U8, Reduction::Sum, place, &news),
+        }
         Ok(())
     }
 

@@ -150,16 +150,16 @@ fn check_starts(experiment: &Experiment, outcome: &Outcome, index: usize) {
                 expected = expected.max(time);
             };
             if let Some(place) = send.after.posted {
-                wait(flows(rank, schedule.index(place))[0].started);
+                wait(flows(rank, place)[0].started);
             }
             if let Some((from, place)) = send.after.received {
-                flows(from, schedule.index(place)).iter().for_each(|f| wait(f.received));
+                flows(from, place).iter().for_each(|f| wait(f.received));
             }
             if let Some(place) = send.after.sent {
-                flows(rank, schedule.index(place)).iter().for_each(|f| wait(f.finished));
+                flows(rank, place).iter().for_each(|f| wait(f.finished));
             }
             for piece in flows(rank, i) {
-                assert_eq!(piece.started, Some(expected), "{:?}, rank {}, {:?}", plan.name, rank.0, send.place);
+                assert_eq!(piece.started, Some(expected), "{:?}, rank {}, {:?}", plan.name, rank.0, send.index);
             }
         }
     }

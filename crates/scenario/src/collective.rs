@@ -1,6 +1,6 @@
 //! Workloads that are collectives: reads their keys from a scenario, and places their ranks on hosts.
 
-mod bounds;
+pub(crate) mod bounds;
 mod over_servers;
 mod placement;
 

@@ -11,7 +11,7 @@ use crate::plans::Message;
 use crate::plans::{CollectivePlan, Execution};
 use crate::run::{self, CaptureLayout};
 use std::sync::Arc;
-use strandway_collective::{Group, Multicast, Pipe, Programs, ScriptedJob};
+use strandway_collective::{Group, Multicast, Operations, Pipe, Programs, ScriptedJob};
 use strandway_fabric::plan::Start;
 use strandway_fabric::tally::Tally;
 use strandway_fabric::{Measurements, Plan};
@@ -206,8 +206,9 @@ impl Experiment {
 
     /// The programs of all hosts.
     pub fn programs(&self) -> Programs<'_> {
-        let programs = Programs::new(&self.plan, &self.groups).with_multicasts(&self.multicasts);
-        programs.with_jobs(&self.scripted, &self.pipes)
+        let (groups, multicasts) = (&self.groups[..], &self.multicasts[..]);
+        let (jobs, pipes) = (&self.scripted[..], &self.pipes[..]);
+        Programs::new(&self.plan, Operations { groups, multicasts, jobs, pipes, make: None })
     }
 
     /// The collective that a flow of the plan belongs to.

@@ -3,6 +3,7 @@
 use super::plans::{CollectivePlan, Execution, JobPlan, Message};
 use super::servers::Servers;
 use super::switch::settings::{Spec, Switch};
+use crate::collective::bounds::add_bytes;
 use crate::reader::Sink;
 use crate::reduction::Reduction;
 use std::ops::Range;
@@ -240,7 +241,7 @@ impl Traffic {
             last = last.max(latest(&group.starts));
             // Flows of the plan are counted above.
             if plan.tallied {
-                group.plans().add_bytes(|rank, [sent, received]| {
+                add_bytes(group.plans(), |rank, [sent, received]| {
                     let [out, back] = &mut bytes[group.host(rank).0 as usize];
                     (*out, *back) = (out.saturating_add(sent), back.saturating_add(received));
                 });

@@ -2,7 +2,7 @@
 
 use super::support::{self, plan as plan_of};
 use std::sync::Arc;
-use strandway_collective::Programs;
+use strandway_collective::{Operations, Programs};
 use strandway_fabric::fault::{FaultKind, FaultPlan};
 use strandway_fabric::loss::Burst;
 use strandway_fabric::measure::{End, Measurements};
@@ -97,7 +97,9 @@ impl Case {
     fn run(&self) -> Measurements {
         let hosts = |host: HostId| self.aggregation.host(host);
         let switches = |node: NodeId| self.aggregation.switch(&self.plan.topology, node);
-        let programs = Programs::new(&self.plan, &[]).with(&hosts).with_switches(&switches, self.aggregation.parts());
+        let programs = Programs::new(&self.plan, Operations::default())
+            .with(&hosts)
+            .with_switches(&switches, self.aggregation.parts());
         simulate_programs(&self.plan, &programs, &Control::new())
     }
 }
@@ -190,7 +192,7 @@ fn a_fabric_whose_switches_run_programs_does_the_same_with_all_other_packets() {
     case.plan.flows[0].start = Start::At(Time(9_000_000_000));
     let with = case.run();
     case.plan.multicast.clear();
-    let without = simulate_programs(&case.plan, &Programs::new(&case.plan, &[]), &Control::new());
+    let without = simulate_programs(&case.plan, &Programs::new(&case.plan, Operations::default()), &Control::new());
     assert_eq!(with.flows, without.flows);
     assert_eq!(with.flows[0].completion().map(|c| c.0 > 0), Some(true));
 }

@@ -4,7 +4,6 @@ use crate::plan::Plans;
 use crate::recipe::{Does, Recipe};
 use crate::schedule::{Rank, Schedule};
 use std::collections::VecDeque;
-use std::fmt;
 
 /// One rank of a collective. It moves no data and knows no network: its caller does both. Messages have the numbers of
 /// [`Plans`].
@@ -16,14 +15,14 @@ use std::fmt;
 /// ranks.iter_mut().for_each(Executor::begin);
 /// let (first, second) = (ranks[0].poll_send().unwrap(), ranks[1].poll_send().unwrap());
 /// assert_eq!((ring.message(first).to, ring.message(first).bytes), (Rank(1), 500));
-/// ranks[0].handle_received(second).unwrap();
-/// ranks[0].handle_sent(first).unwrap();
+/// assert!(ranks[0].handle_received(second) && ranks[0].handle_sent(first));
 /// assert!(ranks[0].is_finished());
 /// ```
 #[derive(Clone, Debug)]
 pub struct Executor<'a> {
     steps: Steps<'a>,
-    /// For each step, the number of events that it waited for and that have happened; or [`Counters::HANDED_OUT`].
+    /// For each step, the number of events that it waited for and that have happened; or, for a message that was handed
+    /// out and has not ended, the largest number.
     happened: Counters,
     /// Messages that may be sent now, in the order in which they became ready.
     ready: VecDeque<u32>,
@@ -34,18 +33,6 @@ pub struct Executor<'a> {
     /// Steps that are to be released; empty between calls.
     released: Vec<u32>,
 }
-
-/// The report of a message that the rank does not expect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unexpected;
-
-impl fmt::Display for Unexpected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the collective has no such message")
-    }
-}
-
-impl std::error::Error for Unexpected {}
 
 impl<'a> Executor<'a> {
     /// A rank (below the number of ranks) at the start of a collective.
@@ -77,38 +64,32 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// A whole message has arrived. Each message is reported once.
-    ///
-    /// # Errors
-    /// If this rank expects no such message; nothing has changed then.
-    pub fn handle_received(&mut self, message: u32) -> Result<(), Unexpected> {
-        let step = self.steps.of_receive(message).ok_or(Unexpected)?;
-        self.release(step);
-        Ok(())
+    /// A whole message has arrived. Each message is reported once. False if this rank expects no such message; nothing
+    /// has changed then.
+    pub fn handle_received(&mut self, message: u32) -> bool {
+        let step = self.steps.of_receive(message);
+        step.into_iter().for_each(|step| self.release(step));
+        step.is_some()
     }
 
-    /// A message of this rank has arrived at its receiver. Reporting it twice changes nothing.
-    ///
-    /// # Errors
-    /// If this rank has not handed out such a message, or it has ended; nothing has changed then.
-    pub fn handle_sent(&mut self, message: u32) -> Result<(), Unexpected> {
-        let step = self.steps.of_send(message).filter(|&step| self.happened.is_handed_out(step)).ok_or(Unexpected)?;
+    /// A message of this rank has arrived at its receiver. False if this rank has not handed out such a message, or it
+    /// has ended; nothing has changed then.
+    pub fn handle_sent(&mut self, message: u32) -> bool {
+        let handed_out = self.happened.largest();
+        let step = self.steps.of_send(message).filter(|&step| self.happened.get(step) == handed_out);
+        let Some(step) = step else { return false };
         self.happened.set(step, 0);
         self.owed -= 1;
-        if let Some(next) = self.steps.after_end(step) {
-            self.release(next);
-        }
-        Ok(())
+        self.steps.after_end(step).into_iter().for_each(|next| self.release(next));
+        true
     }
 
     /// The number of the next message that may be sent now, if there is one.
     pub fn poll_send(&mut self) -> Option<u32> {
         let message = self.ready.pop_front()?;
         let step = self.steps.of_send(message).expect("a message of this rank");
-        self.happened.hand_out(step);
-        if let Some(next) = self.steps.after_posting(step) {
-            self.release(next);
-        }
+        self.happened.set(step, self.happened.largest());
+        self.steps.after_posting(step).into_iter().for_each(|next| self.release(next));
         Some(message)
     }
 
@@ -248,7 +229,7 @@ impl<'a> Steps<'a> {
         match self {
             Steps::Computed { schedule, rank, .. } => {
                 let (from, index) = (message / schedule.messages(), message % schedule.messages());
-                (schedule.source_of(*rank, index).0 == from).then_some(2 * index)
+                (schedule.source(*rank, schedule.step_of(index)).0 == from).then_some(2 * index)
             }
             Steps::Tabled { recipe, rank, .. } => {
                 let entry = recipe.messages().get(message as usize).filter(|entry| entry.to == *rank)?;
@@ -306,13 +287,13 @@ struct Counters {
 
 impl Counters {
     fn new(count: u32, largest: u32) -> Counters {
-        // The number with all bits set has a meaning of its own.
+        // One more than the largest count must fit: it has a meaning of its own.
         let bits = (u32::BITS - (largest + 1).leading_zeros()).next_power_of_two();
         Counters { bits, words: vec![0; (u64::from(count) * u64::from(bits)).div_ceil(64) as usize] }
     }
 
-    fn all_bits(&self) -> u64 {
-        u64::MAX >> (64 - self.bits)
+    fn largest(&self) -> u32 {
+        u32::MAX >> (32 - self.bits)
     }
 
     fn place(&self, at: u32) -> (usize, u32) {
@@ -322,21 +303,12 @@ impl Counters {
 
     fn get(&self, at: u32) -> u32 {
         let (word, shift) = self.place(at);
-        (self.words[word] >> shift & self.all_bits()) as u32
+        (self.words[word] >> shift) as u32 & self.largest()
     }
 
     fn set(&mut self, at: u32, value: u32) {
-        let ((word, shift), mask) = (self.place(at), self.all_bits());
+        let ((word, shift), mask) = (self.place(at), u64::from(self.largest()));
         self.words[word] = self.words[word] & !(mask << shift) | u64::from(value) << shift;
-    }
-
-    /// Marks a message as handed out and not ended.
-    fn hand_out(&mut self, at: u32) {
-        self.set(at, self.all_bits() as u32);
-    }
-
-    fn is_handed_out(&self, at: u32) -> bool {
-        u64::from(self.get(at)) == self.all_bits()
     }
 }
 
@@ -354,14 +326,14 @@ mod tests {
         let ring = computed(Algorithm::RingAllReduce, 3, 30, 1);
         let mut rank = Executor::new(&ring, Rank(0));
         // Each rank has four messages: those of rank 1 are 4 to 7, those of rank 2 are 8 to 11.
-        assert_eq!([4, 12].map(|message| rank.handle_received(message)), [Err(Unexpected); 2]);
-        assert_eq!([1, 4].map(|message| rank.handle_sent(message)), [Err(Unexpected); 2]);
+        assert_eq!([4, 12].map(|message| rank.handle_received(message)), [false; 2]);
+        assert_eq!([1, 4].map(|message| rank.handle_sent(message)), [false; 2]);
         assert_eq!((rank.poll_send(), rank.poll_send()), (Some(0), None));
         for _ in 0..2 {
-            assert_eq!(rank.handle_received(8), Ok(()));
+            assert!(rank.handle_received(8));
         }
         assert_eq!((rank.poll_send(), rank.poll_send()), (Some(1), None));
-        assert_eq!([0, 0].map(|message| rank.handle_sent(message)), [Ok(()), Err(Unexpected)]);
+        assert_eq!([0, 0].map(|message| rank.handle_sent(message)), [true, false]);
     }
 
     #[test]
@@ -370,9 +342,9 @@ mod tests {
         let mut rank = Executor::new(&plans, Rank(0));
         assert_eq!(rank.poll_send(), Some(0));
         // The second partner is fast, the first one slow. Each rank has six messages.
-        assert_eq!(rank.handle_received(2 * 6 + 1), Ok(()));
+        assert!(rank.handle_received(2 * 6 + 1));
         assert_eq!(rank.poll_send(), None);
-        assert_eq!(rank.handle_received(6), Ok(()));
+        assert!(rank.handle_received(6));
         assert_eq!((rank.poll_send(), rank.poll_send()), (Some(1), Some(2)));
     }
 
@@ -391,8 +363,8 @@ mod tests {
             let mut sent = 0;
             while let Some((rank, number)) = (0..16).find_map(|rank| Some((rank, ranks[rank].poll_send()?))) {
                 let message = plans.message(number);
-                assert_eq!(ranks[message.to.0 as usize].handle_received(number), Ok(()));
-                assert_eq!(ranks[rank].handle_sent(number), Ok(()));
+                assert!(ranks[message.to.0 as usize].handle_received(number));
+                assert!(ranks[rank].handle_sent(number));
                 sent += message.bytes;
             }
             assert!(ranks.iter().all(Executor::is_finished), "{algorithm:?}");

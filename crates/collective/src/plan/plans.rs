@@ -86,7 +86,7 @@ impl Plans {
             Plans::Computed(schedule) => {
                 let (from, index) = (Rank(number / schedule.messages()), number % schedule.messages());
                 let send = schedule.send(from, index);
-                let channel = from.0 * schedule.peers() + schedule.peer(send.place.step);
+                let channel = from.0 * schedule.peers() + schedule.peer(schedule.step_of(index));
                 PlannedMessage { from, to: send.to, bytes: send.bytes, channel }
             }
             Plans::Tabled { recipe, bytes } => {
@@ -112,23 +112,6 @@ impl Plans {
             Plans::Tabled { recipe, bytes } => {
                 let lengths = (0..recipe.messages().len() as u32).map(|message| recipe.length(message, *bytes));
                 lengths.min().unwrap_or(0)
-            }
-        }
-    }
-
-    /// Calls `add` with bytes that a rank sends and with bytes that it receives, so that each rank's sums are right.
-    pub fn add_bytes(&self, mut add: impl FnMut(Rank, [u64; 2])) {
-        match self {
-            Plans::Computed(schedule) => {
-                // All ranks send and receive the same number of bytes.
-                let each = schedule.volume() / u64::from(schedule.ranks());
-                (0..schedule.ranks()).for_each(|rank| add(Rank(rank), [each; 2]));
-            }
-            Plans::Tabled { .. } => {
-                for message in (0..self.messages() as u32).map(|number| self.message(number)) {
-                    add(message.from, [message.bytes, 0]);
-                    add(message.to, [0, message.bytes]);
-                }
             }
         }
     }

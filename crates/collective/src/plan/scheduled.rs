@@ -57,9 +57,8 @@ impl RankPlan {
             if from.is_empty() {
                 continue;
             }
-            let after_receipt = send.after.received.and_then(|(_, place)| received[schedule.index(place) as usize]);
-            let after_post =
-                send.after.posted.or(send.after.sent).and_then(|place| sent[schedule.index(place) as usize]);
+            let after_receipt = send.after.received.and_then(|(_, index)| received[index as usize]);
+            let after_post = send.after.posted.or(send.after.sent).and_then(|index| sent[index as usize]);
             let after =
                 after_receipt.map(Condition::Received).into_iter().chain(after_post.map(Condition::Posted)).collect();
             sent[index] = Some(plan.sends.len());

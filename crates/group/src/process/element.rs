@@ -335,7 +335,7 @@ macro_rules! scaled_halves {
 ///
 /// # Panics
 /// If they do not. Callers check this when they register buffers.
-pub(super) fn combine(element: Element, reduction: Reduction, into: &mut [u8], from: &[u8]) {
+pub(crate) fn combine(element: Element, reduction: Reduction, into: &mut [u8], from: &[u8]) {
     assert_eq!(into.len(), from.len(), "as many numbers on both sides");
     match element {
         Element::F64 => floats!(f64, reduction, into, from),

@@ -2,7 +2,7 @@
 
 use crate::ideal_fct::Alone;
 use crate::maker::Maker;
-use strandway_collective::{Group, Plans, Recipe, Schedule};
+use strandway_collective::{Group, Plans, Rank, Recipe, Schedule};
 use strandway_proto::HostId;
 use strandway_proto::units::Span;
 
@@ -56,5 +56,22 @@ impl Maker<'_> {
             |bytes| alone.busy(bytes),
             |from, to, bytes| alone.transfer(hosts[from.0 as usize], hosts[to.0 as usize], bytes),
         )
+    }
+}
+
+/// Calls `add` with bytes that a rank of a collective sends and with bytes that it receives, until all are counted.
+pub(crate) fn add_bytes(plans: &Plans, mut add: impl FnMut(Rank, [u64; 2])) {
+    match plans {
+        Plans::Computed(schedule) => {
+            // All ranks send and receive the same number of bytes.
+            let each = schedule.volume() / u64::from(schedule.ranks());
+            (0..schedule.ranks()).for_each(|rank| add(Rank(rank), [each; 2]));
+        }
+        Plans::Tabled { .. } => {
+            for message in (0..plans.messages() as u32).map(|number| plans.message(number)) {
+                add(message.from, [message.bytes, 0]);
+                add(message.to, [0, message.bytes]);
+            }
+        }
     }
 }

@@ -12,6 +12,7 @@ use super::kinds::{KINDS, TRACE_KINDS};
 use super::role::{Operation as Does, Role, Sort};
 use super::steps::Writer;
 use super::{JobKeys, Placement};
+use crate::collective::bounds::add_bytes;
 use crate::fsdp::STEPS_MAX;
 use crate::maker::{Maker, fits};
 use crate::plans::JobPlan;
@@ -350,7 +351,7 @@ impl Placer<'_, '_> {
             match made.execution {
                 Execution::Messages(group) => {
                     let group = &traffic.groups[group];
-                    group.plans().add_bytes(|rank, [sent, _]| add(group.host(rank), sent));
+                    add_bytes(group.plans(), |rank, [sent, _]| add(group.host(rank), sent));
                 }
                 Execution::Pipe(pipe) => {
                     let pipe = &traffic.pipes[pipe];

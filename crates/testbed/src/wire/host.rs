@@ -1,17 +1,18 @@
 //! One host of a run between real nodes: its node, its connections, its program.
 
 use super::casts::Casting;
-use super::{SETUP_TIMEOUT, Shared, Signal, WireError, duration, stamp};
+use super::{SETUP_TIMEOUT, Shared, Signal, WireError, duration, read_stamp, stamp};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, HashMap};
 use std::net::{SocketAddr, SocketAddrV6};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use strandway_collective::{AnyApplication, Group, Programs, Rank};
+use strandway_collective::{AnyApplication, Group, Operations, Programs, Rank};
 use strandway_fabric::fault::FaultKind;
 use strandway_fabric::measure::PathRow;
 use strandway_fabric::plan::{FlowPlan, Start};
 use strandway_group::RankSpace;
+use strandway_group::driver::{Driver, World, unless_busy};
 use strandway_proto::application::{Action, Application, Channel, Event};
 use strandway_proto::path::PathEvent;
 use strandway_proto::units::{Bytes, Time};
@@ -28,8 +29,6 @@ struct Host<'a> {
     shared: &'a Shared<'a>,
     host: HostId,
     node: Node,
-    /// The host's program, with its timers.
-    program: AnyApplication<'a>,
     /// The memory of its ranks of collectives.
     ranks: Vec<RankSpace>,
     /// Its part in multicasts.
@@ -46,9 +45,6 @@ struct Host<'a> {
     numbers: HashMap<Connection, Region>,
     /// Signals whose time has not come.
     signals: BinaryHeap<Reverse<Signal>>,
-    /// Messages that wait because a connection has too many operations.
-    stuck: VecDeque<(Channel, Message)>,
-    posted: HashMap<Operation, MessageId>,
     /// Denials of the controller that have not begun or ended yet, the next one last: time, fault of the plan, and
     /// whether it begins.
     orders: Vec<(Time, usize, bool)>,
@@ -71,11 +67,12 @@ pub(super) fn live(shared: &Shared<'_>, host: HostId, open: &(impl Fn(u32) -> Re
         Err(error) => return shared.fail(error),
     };
     let multicasts = shared.teams.operations(shared.multicasts, node.chunk_overhead());
-    let own = Programs::new(shared.plan, shared.groups).with_multicasts(&multicasts);
-    let program = if multicasts.is_empty() { shared.programs.at(host) } else { own.at(host) };
-    let mut host = Host::new(shared, host, node, casting, program);
+    let operations = Operations { groups: shared.groups, multicasts: &multicasts, ..Operations::default() };
+    let own = Programs::new(shared.plan, operations);
+    let mut program = if multicasts.is_empty() { shared.programs.at(host) } else { own.at(host) };
+    let mut host = Host::new(shared, host, node, casting);
     // Dropping a node closes its connections. The failure must be stored before peers see that.
-    if let Err(error) = host.live(early) {
+    if let Err(error) = host.live(early, &mut program) {
         shared.fail(error);
     }
 }
@@ -106,13 +103,7 @@ fn prepare<'a>(
 }
 
 impl<'a> Host<'a> {
-    fn new(
-        shared: &'a Shared<'a>,
-        host: HostId,
-        mut node: Node,
-        casting: Casting<'a>,
-        program: AnyApplication<'a>,
-    ) -> Host<'a> {
+    fn new(shared: &'a Shared<'a>, host: HostId, mut node: Node, casting: Casting<'a>) -> Host<'a> {
         let mine = |f: &FlowPlan| shared.plan.connections[f.connection as usize].source == host;
         let of_flows = |f: &FlowPlan| f.start != Start::Program && mine(f);
         let longest = shared.plan.flows.iter().filter(|f| of_flows(f)).map(|f| f.bytes).max().unwrap_or(0);
@@ -130,7 +121,6 @@ impl<'a> Host<'a> {
             shared,
             host,
             node,
-            program,
             ranks,
             casting,
             up: u32::MAX,
@@ -139,22 +129,21 @@ impl<'a> Host<'a> {
             theirs: HashMap::new(),
             numbers: HashMap::new(),
             signals: BinaryHeap::new(),
-            stuck: VecDeque::new(),
-            posted: HashMap::new(),
             orders: orders(shared),
         }
     }
 
-    fn wrong(&self, error: Error) -> WireError {
+    fn error(&self, error: Error) -> WireError {
         WireError::Node { host: self.host.0, error }
     }
 
-    fn live(&mut self, early: Vec<Completion>) -> Result<(), WireError> {
+    fn live(&mut self, early: Vec<Completion>, program: &mut AnyApplication<'_>) -> Result<(), WireError> {
         let shared = self.shared;
+        let mut driver = Driver::default();
         let hosts = shared.addresses.len();
         let began = Instant::now();
         for completion in early {
-            self.take(completion)?;
+            driver.take(self, program, completion)?;
         }
         for (i, connection) in shared.plan.connections.iter().enumerate() {
             if connection.source == self.host {
@@ -163,15 +152,19 @@ impl<'a> Host<'a> {
         }
         let remotes = |host: &Host<'_>| host.ours.keys().all(|&i| shared.remotes[i as usize].get().is_some());
         while !remotes(self) {
-            self.setup_turn(began)?;
+            self.setup_turn(&mut driver, program, began)?;
         }
-        self.meet(began)?;
+        // This host's connections are open; it polls its node until those of all hosts are.
+        shared.ready[3].fetch_add(1, Ordering::AcqRel);
+        while shared.ready[3].load(Ordering::Acquire) < hosts {
+            self.setup_turn(&mut driver, program, began)?;
+        }
         self.apply_faults(Time::ZERO)?;
         shared.start.get_or_init(Instant::now);
         let mut done = false;
         while !shared.is_over() && !shared.stops() {
-            self.turn()?;
-            if !done && (self.program.is_done() || self.casting.gave_up(shared.now())) {
+            self.turn(&mut driver, program)?;
+            if !done && (program.is_done() || self.casting.gave_up(shared.now())) {
                 done = true;
                 shared.undone.fetch_sub(1, Ordering::AcqRel);
             }
@@ -181,15 +174,15 @@ impl<'a> Host<'a> {
         }
         let mut stats = shared.stats.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         for (&i, &connection) in self.ours.iter().chain(self.theirs.iter().map(|(c, i)| (i, c))) {
-            let counted = self.node.connection_counters(connection).map_err(|e| self.wrong(e))?.engine;
+            let counted = self.node.connection_counters(connection).map_err(|e| self.error(e))?.engine;
             stats[i as usize] += counted;
         }
         drop(stats);
-        self.casting.count(&self.node).map_err(|e| self.wrong(e))?;
+        self.casting.count(&self.node).map_err(|e| self.error(e))?;
         // Dropping a node closes its connections, and peers would lose their counters.
         shared.ready[4].fetch_add(1, Ordering::AcqRel);
         while shared.ready[4].load(Ordering::Acquire) < hosts && !shared.failed() {
-            self.node.wait(Duration::from_millis(1)).map_err(|e| self.wrong(e))?;
+            self.node.wait(Duration::from_millis(1)).map_err(|e| self.error(e))?;
         }
         Ok(())
     }
@@ -203,28 +196,24 @@ impl<'a> Host<'a> {
     fn call(&mut self, number: u32) -> Result<(), WireError> {
         let destination = self.shared.plan.connections[number as usize].destination;
         let peer = self.shared.addresses[destination.0 as usize].get().cloned().unwrap_or_default();
-        let opened = self.node.connect(&peer).map_err(|error| self.wrong(error))?;
+        let opened = self.node.connect(&peer).map_err(|error| self.error(error))?;
         self.ours.insert(number, opened);
         Ok(())
     }
 
-    /// Marks this host's connections as open, and keeps polling the node until all hosts have done so.
-    fn meet(&mut self, began: Instant) -> Result<(), WireError> {
-        self.shared.ready[3].fetch_add(1, Ordering::AcqRel);
-        while self.shared.ready[3].load(Ordering::Acquire) < self.shared.addresses.len() {
-            self.setup_turn(began)?;
-        }
-        Ok(())
-    }
-
-    fn setup_turn(&mut self, began: Instant) -> Result<(), WireError> {
+    fn setup_turn(
+        &mut self,
+        driver: &mut Driver,
+        program: &mut AnyApplication<'_>,
+        began: Instant,
+    ) -> Result<(), WireError> {
         if self.shared.stops() || began.elapsed() > SETUP_TIMEOUT {
             return Err(WireError::NotConnected);
         }
-        if let Some(completion) = self.node.wait(Duration::from_millis(1)).map_err(|e| self.wrong(e))? {
-            self.take(completion)?;
+        match self.next(Duration::from_millis(1))? {
+            Some(completion) => driver.take(self, program, completion),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Denies or allows the paths of all connections across the links of a fault.
@@ -235,14 +224,14 @@ impl<'a> Host<'a> {
         let begun = self.ours.iter().map(|(number, connection)| (*connection, ends(number).destination));
         let accepted = self.theirs.iter().map(|(connection, number)| (*connection, ends(number).source));
         for (connection, peer) in begun.chain(accepted).collect::<Vec<_>>() {
-            for state in self.node.path_states(connection).map_err(|e| self.wrong(e))? {
+            for state in self.node.path_states(connection).map_err(|e| self.error(e))? {
                 let route = plan.topology.source_route(self.host, peer, state.path);
                 if route.iter().any(|link| links.contains(link)) {
                     let done = match denied {
                         true => self.node.deny_path(connection, state.path),
                         false => self.node.allow_path(connection, state.path),
                     };
-                    done.map_err(|e| self.wrong(e))?;
+                    done.map_err(|e| self.error(e))?;
                 }
             }
         }
@@ -266,7 +255,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    fn turn(&mut self) -> Result<(), WireError> {
+    fn turn(&mut self, driver: &mut Driver, program: &mut AnyApplication<'_>) -> Result<(), WireError> {
         if self.shared.has_mail[self.host.0 as usize].swap(false, Ordering::AcqRel)
             && let Ok(mut mail) = self.shared.mail[self.host.0 as usize].lock()
         {
@@ -277,150 +266,146 @@ impl<'a> Host<'a> {
         let up = self.node.planes_up();
         if up != self.up {
             self.up = up;
-            self.handle_event(now, &Event::Ports { up })?;
+            driver.handle_event(self, program, &Event::Ports { up })?;
         }
         while let Some(&Reverse((at, order, word))) = self.signals.peek()
             && at <= now
         {
             self.signals.pop();
-            self.program.handle_event(now, &Event::Signal { order, word });
-            self.act(now)?;
-        }
-        while self.program.poll_timeout() <= now {
-            self.program.handle_timeout(now);
-            self.act(now)?;
-        }
-        for _ in 0..self.stuck.len() {
-            if let Some((channel, message)) = self.stuck.pop_front() {
-                self.post(channel, message)?;
-            }
+            driver.handle_event(self, program, &Event::Signal { order, word })?;
         }
         let signal = self.signals.peek().map_or(Time::NEVER, |&Reverse((at, ..))| at);
-        let nap = NAP.min(duration(signal.min(self.program.poll_timeout()).since(now)));
-        if let Some(completion) = self.node.wait(nap).map_err(|e| self.wrong(e))? {
-            self.take(completion)?;
-        }
-        Ok(())
-    }
-
-    /// Passes an event to the program, and performs the program's actions.
-    fn handle_event(&mut self, now: Time, event: &Event) -> Result<(), WireError> {
-        self.program.handle_event(now, event);
-        self.act(now)
-    }
-
-    fn act(&mut self, now: Time) -> Result<(), WireError> {
-        while let Some(action) = self.program.poll_action(now) {
-            match action {
-                Action::Post { channel, message } => {
-                    if let Some(started) = self.shared.started.get(message.id.0 as usize) {
-                        stamp(started, now);
-                    }
-                    self.post(channel, message)?;
-                }
-                Action::Signal { to, at, order, word } => self.shared.signal(to, (at, order, word)),
-                Action::Control { channel, control } => {
-                    let of_group = self.casting.send_control(&mut self.node, channel.number, channel.peer, control);
-                    if !of_group.map_err(|e| self.wrong(e))?
-                        && let Some(&connection) = self.ours.get(&channel.number)
-                    {
-                        self.node.send_control(connection, control).map_err(|e| self.wrong(e))?;
-                    }
-                }
-                // Channels of the plan stay open for the whole run.
-                Action::Close { .. } => {}
-                Action::Stage { message, stage } => self.casting.note(&mut self.node, message, stage, now)?,
-                Action::Cast(cast) => self.casting.cast(&mut self.node, cast).map_err(|e| self.wrong(e))?,
-                Action::Rebuild(rebuild) => {
-                    self.casting.rebuild(&mut self.node, &rebuild).map_err(|e| self.wrong(e))?;
-                }
-                Action::Fragment(_) => return Err(super::no_switch_programs()),
-            }
-        }
-        Ok(())
-    }
-
-    /// Posts a message. It waits if its connection has too many operations.
-    fn post(&mut self, channel: Channel, message: Message) -> Result<(), WireError> {
-        let (Some(&connection), Some(&remote)) =
-            (self.ours.get(&channel.number), self.shared.remotes[channel.number as usize].get())
-        else {
-            unreachable!("programs post on channels of the plan, which are all set up")
-        };
-        let number = message.id.0;
-        let space = self.ranks.iter_mut().find(|space| space.group.numbers().contains(&number));
-        let (region, range, at) = match space.and_then(|space| space.source(number)) {
-            Some(source) => source,
-            None => (self.outbox, 0..message.bytes as usize, 0),
-        };
-        match self.node.write(connection, region, range, remote, at, Some(number)) {
-            Ok(operation) => {
-                self.posted.insert(operation, message.id);
-            }
-            Err(Error::Busy { .. }) => self.stuck.push_back((channel, message)),
-            Err(error) => return Err(self.wrong(error)),
-        }
-        Ok(())
+        driver.turn(self, program, NAP.min(duration(signal.since(now))))
     }
 
     /// Compares the results of all collectives with arithmetic.
     fn check_results(&self) -> Result<(), WireError> {
         for space in &self.ranks {
-            if let Some(byte) = space.first_wrong(&self.node).map_err(|e| self.wrong(e))? {
+            if let Some(byte) = space.first_wrong(&self.node).map_err(|e| self.error(e))? {
                 return Err(WireError::WrongResult { host: self.host.0, collective: space.group.number, byte });
             }
         }
         Ok(())
     }
 
-    fn take(&mut self, completion: Completion) -> Result<(), WireError> {
+    /// A connection that ends here has sent its number: gives its sender memory to write into.
+    fn introduce(&mut self, connection: Connection) -> Result<(), WireError> {
+        let Some(region) = self.numbers.remove(&connection) else { return Ok(()) };
+        let bytes = self.node.deregister(region).map_err(|e| self.error(e))?;
+        let number = bytes.first_chunk().map_or(u32::MAX, |b| u32::from_be_bytes(*b));
+        let Some(slot) = self.shared.remotes.get(number as usize) else { return Ok(()) };
+        let mut flows =
+            self.shared.plan.flows.iter().zip(0u32..).filter(|(flow, _)| flow.connection == number).peekable();
+        let first = flows.peek().map_or(u32::MAX, |(_, index)| *index);
+        let (inbox, length) = match self.ranks.iter().find(|space| space.group.numbers().contains(&first)) {
+            Some(space) => (space.staging, space.staged()),
+            None => {
+                let longest = flows.map(|(flow, _)| flow.bytes).max().unwrap_or(0) as usize;
+                (self.node.register(vec![0; longest]), longest)
+            }
+        };
+        let remote = self.node.expose(connection, inbox, 0..length).map_err(|e| self.error(e))?;
+        // A connection sends its number once.
+        let _: Result<(), RemoteRegion> = slot.set(remote);
+        self.theirs.insert(connection, number);
+        Ok(())
+    }
+}
+
+impl World for Host<'_> {
+    type Error = WireError;
+
+    fn now(&self) -> Time {
+        self.shared.now()
+    }
+
+    fn note_sent(&mut self, now: Time, message: MessageId) {
+        if let Some(finished) = self.shared.finished.get(message.0 as usize) {
+            stamp(finished, now);
+        }
+        self.shared.left.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn next(&mut self, timeout: Duration) -> Result<Option<Completion>, WireError> {
+        self.node.wait(timeout).map_err(|error| self.error(error))
+    }
+
+    fn post(&mut self, channel: Channel, message: &Message) -> Result<Option<Operation>, WireError> {
+        let (Some(&connection), Some(&remote)) =
+            (self.ours.get(&channel.number), self.shared.remotes[channel.number as usize].get())
+        else {
+            unreachable!("programs post on channels of the plan, which are all set up")
+        };
+        let number = message.id.0;
+        if let Some(started) = self.shared.started.get(number as usize).filter(|slot| read_stamp(slot).is_none()) {
+            stamp(started, self.shared.now());
+        }
+        let space = self.ranks.iter_mut().find(|space| space.group.numbers().contains(&number));
+        let (region, range, at) = match space.and_then(|space| space.source(number)) {
+            Some(source) => source,
+            None => (self.outbox, 0..message.bytes as usize, 0),
+        };
+        let written = self.node.write(connection, region, range, remote, at, Some(number));
+        unless_busy(written).map_err(|error| self.error(error))
+    }
+
+    fn act(&mut self, now: Time, action: Action) -> Result<(), WireError> {
+        match action {
+            Action::Signal { to, at, order, word } => self.shared.signal(to, (at, order, word)),
+            Action::Control { channel, control } => {
+                let of_group = self.casting.send_control(&mut self.node, channel.number, channel.peer, control);
+                if !of_group.map_err(|e| self.error(e))?
+                    && let Some(&connection) = self.ours.get(&channel.number)
+                {
+                    self.node.send_control(connection, control).map_err(|e| self.error(e))?;
+                }
+            }
+            // Channels of the plan stay open for the whole run, and messages are the driver's.
+            Action::Close { .. } | Action::Post { .. } => {}
+            Action::Stage { message, stage } => self.casting.note(&mut self.node, message, stage, now)?,
+            Action::Cast(cast) => self.casting.cast(&mut self.node, cast).map_err(|e| self.error(e))?,
+            Action::Rebuild(rebuild) => {
+                self.casting.rebuild(&mut self.node, &rebuild).map_err(|e| self.error(e))?;
+            }
+            Action::Fragment(_) => return Err(super::no_switch_programs()),
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, completion: Completion) -> Result<Option<Event>, WireError> {
         match completion {
             Completion::Connected { connection } => {
-                let Some(number) = self.number_of(connection) else { return Ok(()) };
+                let Some(number) = self.number_of(connection) else { return Ok(None) };
                 let region = self.node.register(number.to_be_bytes().to_vec());
-                self.node.send(connection, region, 0..NUMBER).map_err(|e| self.wrong(e))?;
+                self.node.send(connection, region, 0..NUMBER).map_err(|e| self.error(e))?;
             }
             Completion::Accepted { connection, .. } => {
                 let region = self.node.register(vec![0; NUMBER]);
                 self.numbers.insert(connection, region);
-                self.node.recv(connection, region, 0..NUMBER).map_err(|e| self.wrong(e))?;
+                self.node.recv(connection, region, 0..NUMBER).map_err(|e| self.error(e))?;
             }
             Completion::Received { connection, .. } => self.introduce(connection)?,
             Completion::Written { immediate: number, bytes, .. } => {
-                let now = self.shared.now();
-                let Some(received) = self.shared.received.get(number as usize) else { return Ok(()) };
-                stamp(received, now);
+                let Some(received) = self.shared.received.get(number as usize) else { return Ok(None) };
+                stamp(received, self.shared.now());
                 if let Some(space) = self.ranks.iter().find(|space| space.group.numbers().contains(&number)) {
-                    space
-                        .settle(&mut self.node, number)
-                        .map_err(|e| WireError::Node { host: self.host.0, error: e })?;
+                    let settled = space.settle(&mut self.node, number);
+                    settled.map_err(|error| WireError::Node { host: self.host.0, error })?;
                 }
-                self.handle_event(now, &Event::Received { message: MessageId(number), bytes: Bytes(bytes) })?;
                 self.shared.left.fetch_sub(1, Ordering::AcqRel);
-            }
-            Completion::Sent { operation, .. } => {
-                let now = self.shared.now();
-                let Some(message) = self.posted.remove(&operation) else { return Ok(()) };
-                if let Some(finished) = self.shared.finished.get(message.0 as usize) {
-                    stamp(finished, now);
-                }
-                self.handle_event(now, &Event::Sent { message })?;
-                self.shared.left.fetch_sub(1, Ordering::AcqRel);
+                return Ok(Some(Event::Received { message: MessageId(number), bytes: Bytes(bytes) }));
             }
             Completion::Control { connection, control } => {
-                let from = self.peer_of(connection);
-                let now = self.shared.now();
                 // A control message that arrives before its connection's number is dropped.
-                if let Some(from) = from {
-                    self.handle_event(now, &Event::Control { from, control })?;
-                }
+                return Ok(self.peer_of(connection).map(|from| Event::Control { from, control }));
             }
             Completion::Closed { connection, reason } => {
                 // The peer may have been too busy with other callers: call it again while there is time.
                 let gave_up = matches!(reason, Reason::NoAnswer | Reason::ByPeer) && self.shared.start.get().is_none();
                 let number = self.number_of(connection);
                 if let Some(number) = number.filter(|i| gave_up && self.shared.remotes[*i as usize].get().is_none()) {
-                    return self.call(number);
+                    self.call(number)?;
+                    return Ok(None);
                 }
                 let known = self.theirs.contains_key(&connection) || number.is_some();
                 // Other hosts may close connections when everything has finished.
@@ -434,37 +419,15 @@ impl<'a> Host<'a> {
                     rows.push(PathRow { host: self.host, peer, event: PathEvent { at, ..event } });
                 }
             }
-            // Completions of partial completion, which no workload uses.
-            Completion::Injected { .. } | Completion::Whole { .. } | Completion::Probed { .. } => {}
             Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {
-                if let Some(event) = self.casting.event(&completion) {
-                    self.handle_event(self.shared.now(), &event)?;
-                }
+                return Ok(self.casting.event(&completion));
             }
+            // Sends of connections' numbers, and completions of partial completion, which no workload uses.
+            Completion::Sent { .. }
+            | Completion::Injected { .. }
+            | Completion::Whole { .. }
+            | Completion::Probed { .. } => {}
         }
-        Ok(())
-    }
-
-    /// A connection that ends here has sent its number: gives its sender memory to write into.
-    fn introduce(&mut self, connection: Connection) -> Result<(), WireError> {
-        let Some(region) = self.numbers.remove(&connection) else { return Ok(()) };
-        let bytes = self.node.deregister(region).map_err(|e| self.wrong(e))?;
-        let number = bytes.first_chunk().map_or(u32::MAX, |b| u32::from_be_bytes(*b));
-        let Some(slot) = self.shared.remotes.get(number as usize) else { return Ok(()) };
-        let mut flows =
-            self.shared.plan.flows.iter().zip(0u32..).filter(|(flow, _)| flow.connection == number).peekable();
-        let first = flows.peek().map_or(u32::MAX, |(_, index)| *index);
-        let (inbox, length) = match self.ranks.iter().find(|space| space.group.numbers().contains(&first)) {
-            Some(space) => (space.staging, space.staged()),
-            None => {
-                let longest = flows.map(|(flow, _)| flow.bytes).max().unwrap_or(0) as usize;
-                (self.node.register(vec![0; longest]), longest)
-            }
-        };
-        let remote = self.node.expose(connection, inbox, 0..length).map_err(|e| self.wrong(e))?;
-        // A connection sends its number once.
-        let _: Result<(), RemoteRegion> = slot.set(remote);
-        self.theirs.insert(connection, number);
-        Ok(())
+        Ok(None)
     }
 }

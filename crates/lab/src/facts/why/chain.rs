@@ -109,8 +109,8 @@ fn release(books: &Accounts<'_>, group: &Group, flow: u32) -> Option<(Time, u32)
     // If a message is handed out after an earlier one, it waits for all that the earlier one waits for.
     loop {
         let after = schedule.send(rank, index).after;
-        let pieces = |rank: Rank, place| {
-            let message = rank.0 * schedule.messages() + schedule.index(place);
+        let pieces = |rank: Rank, index: u32| {
+            let message = rank.0 * schedule.messages() + index;
             (0..group.pieces()).map(move |piece| group.number_of(message, piece))
         };
         if let Some((from, place)) = after.received {
@@ -120,7 +120,7 @@ fn release(books: &Accounts<'_>, group: &Group, flow: u32) -> Option<(Time, u32)
             last = last.max(pieces(rank, place).filter_map(|f| Some((flows[f as usize].finished?, f))).max());
         }
         match after.posted {
-            Some(place) => index = schedule.index(place),
+            Some(before) => index = before,
             None => return last,
         }
     }
