@@ -121,34 +121,14 @@ pub fn expected(schedule: &Schedule, rank: Rank, number: Number) -> (Range<u64>,
     (range, buffer)
 }
 
-/// The places of messages in a rank's staging area, as byte offsets.
-#[derive(Clone, Debug)]
-pub struct Layout {
-    /// The offset of each message in the staging area, by index in the schedule. The last entry is the end of the area.
-    offsets: Vec<u64>,
-}
-
-impl Layout {
-    /// The layout of a rank's staging area.
-    pub fn new(schedule: &Schedule, rank: Rank) -> Layout {
-        let mut offsets = vec![0];
-        let mut end = 0;
-        for receive in schedule.receives(rank) {
-            end += receive.bytes;
-            offsets.push(end);
-        }
-        Layout { offsets }
-    }
-
-    /// Length of the staging area in bytes.
-    pub fn staging(&self) -> u64 {
-        self.offsets.last().copied().unwrap_or(0)
-    }
-
-    /// The offset of a message in the staging area.
-    pub fn offset(&self, index: u32) -> u64 {
-        self.offsets[index as usize]
-    }
+/// The offset of each message in a rank's staging area, by index in the schedule. The last entry is the end of the area.
+pub fn staging_offsets(schedule: &Schedule, rank: Rank) -> Vec<u64> {
+    let lengths = schedule.receives(rank).map(|receive| receive.bytes);
+    let ends = lengths.scan(0, |end, bytes| {
+        *end += bytes;
+        Some(*end)
+    });
+    std::iter::once(0).chain(ends).collect()
 }
 
 impl Schedule {

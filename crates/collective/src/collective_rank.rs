@@ -77,11 +77,6 @@ impl<'a> CollectiveRank<'a> {
         }
     }
 
-    /// The rank.
-    pub fn rank(&self) -> Rank {
-        self.rank
-    }
-
     /// Marks the channels of a message for closing.
     fn close(&mut self, message: u32) {
         self.closing.extend((0..self.group.pieces()).map(|piece| (message, piece)));

@@ -11,7 +11,7 @@ use strandway_proto::{HostId, Span, Time};
 /// Each message is cut into [`Group::pieces`] pieces, which travel on different connections of a pair of ranks. To the
 /// transport a piece is a message. Pieces are numbered message by message, connections channel by channel, both in the
 /// order of [`Plans`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Group {
     plans: Plans,
     /// The host of each rank.

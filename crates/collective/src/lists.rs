@@ -20,7 +20,8 @@ impl Lists {
         for at in 0..count {
             bounds[at + 1] += bounds[at];
         }
-        let (mut next, mut all) = (bounds.clone(), vec![0; bounds[count] as usize]);
+        let mut all = vec![0; bounds[count] as usize];
+        let mut next = if all.is_empty() { Vec::new() } else { bounds.clone() };
         for (list, entry) in pairs {
             all[next[list as usize] as usize] = entry;
             next[list as usize] += 1;

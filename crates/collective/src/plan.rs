@@ -2,8 +2,9 @@
 //!
 //! A plan names ranges of buffers and no numbers, so it serves any kind of element. Three makers exist: [`direct`] for
 //! messages between all ranks at once, [`scheduled`] for the algorithms of [`Schedule`](crate::Schedule), and
-//! [`tabled`] for those of [`Recipe`](crate::Recipe). Process groups execute plans over real nodes;
-//! [`Recipe::of_plans`](crate::Recipe::of_plans) gives the same messages to the simulator.
+//! [`tabled`] for those of [`Recipe`](crate::Recipe). Process groups perform plans over real nodes;
+//! [`Recipe::of_plans`](crate::Recipe::of_plans) gives the same messages to the simulator. [`Executor`] knows in both
+//! worlds which message may leave next; [`Plans`] has the messages of all ranks without a plan for each.
 
 pub mod algorithms;
 mod call;

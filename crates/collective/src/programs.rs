@@ -124,15 +124,7 @@ impl Application for Composite<'_> {
                     owner.handle_event(now, event);
                 }
             }
-            Event::Failed { .. }
-            | Event::Control { .. }
-            | Event::Signal { .. }
-            | Event::Chunk { .. }
-            | Event::Fragment(_)
-            | Event::Cast { .. }
-            | Event::Ports { .. } => {
-                self.0.iter_mut().for_each(|program| program.handle_event(now, event));
-            }
+            _ => self.0.iter_mut().for_each(|program| program.handle_event(now, event)),
         }
     }
 

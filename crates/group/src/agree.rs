@@ -75,7 +75,9 @@ impl Agreement {
         stop: &impl Fn() -> bool,
     ) -> Result<Words, GroupError> {
         if self.rank != 0 {
-            self.reach(node, stop)?;
+            while self.inboxes.is_empty() {
+                self.turn(node, stop)?;
+            }
             let up = self.up.expect("reached");
             self.send_words(node, up, words)?;
             loop {
@@ -148,14 +150,6 @@ impl Agreement {
         for region in self.inboxes.into_values().map(|(region, _)| region).chain(self.saying.into_values()) {
             // Its connection is gone, so nothing uses it.
             let _ = node.deregister(region);
-        }
-        Ok(())
-    }
-
-    /// Waits until the connection to rank 0 is established.
-    fn reach(&mut self, node: &mut Node, stop: &impl Fn() -> bool) -> Result<(), GroupError> {
-        while self.inboxes.is_empty() {
-            self.turn(node, stop)?;
         }
         Ok(())
     }

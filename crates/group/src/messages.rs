@@ -33,7 +33,6 @@ struct Peer {
 pub struct Prepared {
     /// The collective with the message numbers of even runs, and with those of odd runs.
     groups: [Arc<Group>; 2],
-    schedule: Schedule,
     spaces: [RankSpace; 2],
     peers: BTreeMap<u32, Peer>,
     /// Ranks that send to this one.
@@ -46,13 +45,6 @@ pub struct Prepared {
     runs: usize,
     /// Messages of the next run that have arrived already: their numbers and lengths.
     early: Vec<(u32, u64)>,
-}
-
-impl Prepared {
-    /// The schedule.
-    pub fn schedule(&self) -> &Schedule {
-        &self.schedule
-    }
 }
 
 impl Team {
@@ -87,7 +79,6 @@ impl Team {
             runs: 0,
             early: Vec::new(),
             groups,
-            schedule,
         };
         let to: BTreeSet<u32> = schedule.sends(rank).map(|send| send.to.0).collect();
         let from: BTreeSet<u32> = schedule.receives(rank).map(|receive| receive.from.0).collect();

@@ -4,7 +4,7 @@
 use crate::process::element::{Element, Reduction, combine};
 use std::collections::HashMap;
 use std::ops::Range;
-use strandway_collective::buffer::{Layout, Number, contributions, expected};
+use strandway_collective::buffer::{Number, contributions, expected, staging_offsets};
 use strandway_collective::{Algorithm, Group, Rank, Schedule};
 use strandway_udp::{Error, Node, Region};
 
@@ -15,21 +15,22 @@ pub struct RankSpace {
     schedule: Schedule,
     rank: Rank,
     number: Number,
-    layout: Layout,
+    /// The offsets of messages in its staging area.
+    offsets: Vec<u64>,
     /// The memory that it sends from; except in an all-to-all, also the result.
     buffer: Region,
     result: Region,
     /// The staging area that its peers write into.
     pub staging: Region,
-    /// The layouts of the ranks that it sends to.
-    peers: HashMap<Rank, Layout>,
+    /// Those of the ranks that it sends to.
+    peers: HashMap<Rank, Vec<u64>>,
 }
 
 impl RankSpace {
     /// The memory of a rank of a collective that follows a schedule, with its numbers filled in.
     pub fn new(node: &mut Node, group: &Group, schedule: Schedule, rank: Rank) -> RankSpace {
         let number = Number::of(group, &schedule);
-        let layout = Layout::new(&schedule, rank);
+        let offsets = staging_offsets(&schedule, rank);
         let buffer = node.register(contributions(&schedule, rank, number));
         let result = match schedule.algorithm() {
             Algorithm::AllToAll { .. } => {
@@ -44,9 +45,9 @@ impl RankSpace {
             }
             _ => buffer,
         };
-        let staging = node.register(vec![0; layout.staging() as usize]);
+        let staging = node.register(vec![0; offsets[offsets.len() - 1] as usize]);
         let peers = HashMap::new();
-        RankSpace { group: group.clone(), schedule, rank, number, layout, buffer, result, staging, peers }
+        RankSpace { group: group.clone(), schedule, rank, number, offsets, buffer, result, staging, peers }
     }
 
     /// Memory for the same collective with other message numbers, `group`: it shares buffer and result with this one,
@@ -57,7 +58,7 @@ impl RankSpace {
             schedule: self.schedule,
             rank: self.rank,
             number: self.number,
-            layout: self.layout.clone(),
+            offsets: self.offsets.clone(),
             buffer: self.buffer,
             result: self.result,
             staging: node.register(vec![0; self.staged()]),
@@ -102,7 +103,7 @@ impl RankSpace {
 
     /// Bytes of its staging area.
     pub fn staged(&self) -> usize {
-        self.layout.staging() as usize
+        self.offsets[self.offsets.len() - 1] as usize
     }
 
     /// The source of a piece of a message, and its offset in the receiver's staging area.
@@ -112,9 +113,9 @@ impl RankSpace {
         let index = message % schedule.messages();
         let send = schedule.send(self.rank, index);
         let (first, length) = self.group.part(send.bytes, piece);
-        let layout = self.peers.entry(send.to).or_insert_with(|| Layout::new(schedule, send.to));
+        let offsets = self.peers.entry(send.to).or_insert_with(|| staging_offsets(schedule, send.to));
         let from = (send.first_byte + first) as usize;
-        Some((self.buffer, from..from + length as usize, layout.offset(index) + first))
+        Some((self.buffer, from..from + length as usize, offsets[index as usize] + first))
     }
 
     /// A piece of a message has arrived: adds it to the result, or copies it to its place. Does nothing if the rank
@@ -130,7 +131,7 @@ impl RankSpace {
         if receive.from.0 != message / self.schedule.messages() || length == 0 {
             return Ok(());
         }
-        let at = (self.layout.offset(index) + first) as usize;
+        let at = (self.offsets[index as usize] + first) as usize;
         // The two regions of a node cannot be borrowed at the same time, so the piece is copied.
         let news = node.memory(self.staging)?[at..at + length as usize].to_vec();
         let place = (receive.first_byte + first) as usize;

@@ -1,6 +1,7 @@
 //! Executes the plan of one rank. Its caller reports which messages arrived and ended, and asks which message to send.
 
-use crate::plan::Plans;
+use crate::lists::Lists;
+use crate::plan::{Condition, Plans, RankPlan};
 use crate::recipe::{Does, Recipe};
 use crate::schedule::{Rank, Schedule};
 use std::collections::VecDeque;
@@ -38,16 +39,7 @@ impl<'a> Executor<'a> {
     /// A rank (below the number of ranks) at the start of a collective.
     pub fn new(plans: &'a Plans, rank: Rank) -> Executor<'a> {
         assert!(rank.0 < plans.ranks(), "rank {} of {}", rank.0, plans.ranks());
-        let steps = Steps::new(plans, rank);
-        let [missing, owed] = steps.messages();
-        let mut executor = Executor {
-            happened: Counters::new(steps.count(), steps.longest_wait()),
-            steps,
-            ready: VecDeque::new(),
-            missing,
-            owed,
-            released: Vec::new(),
-        };
+        let mut executor = Executor::of(Steps::new(plans, rank));
         if let Steps::Computed { schedule, first, .. } = executor.steps {
             // Messages that need not wait for another one come first.
             let free = (0..schedule.messages()).take_while(|&index| schedule.waits_of(index) == 0);
@@ -56,12 +48,41 @@ impl<'a> Executor<'a> {
         executor
     }
 
-    /// The collective begins at this rank. Steps of a recipe wait for that. The first messages of a schedule are ready
-    /// from the start, and it is for the caller to hold them back.
+    /// A rank at the start of a plan, whose messages have the numbers of their places in its lists. The caller asks
+    /// which conditions [hold](Executor::holds), and reports receives and sums that are complete.
+    pub fn of_plan(plan: &RankPlan) -> Executor<'static> {
+        Executor::of(Steps::planned(plan))
+    }
+
+    fn of(steps: Steps<'a>) -> Executor<'a> {
+        let [missing, owed] = steps.messages();
+        let happened = Counters::new(steps.count(), steps.longest_wait());
+        Executor { steps, happened, ready: VecDeque::new(), missing, owed, released: Vec::new() }
+    }
+
+    /// The collective begins at this rank. Steps of a recipe and of a plan wait for that. The first messages of a
+    /// schedule are ready from the start, and it is for the caller to hold them back.
     pub fn begin(&mut self) {
-        if let Steps::Tabled { .. } = self.steps {
+        if !matches!(self.steps, Steps::Computed { .. }) {
             (0..self.steps.count()).for_each(|step| self.release(step));
         }
+    }
+
+    /// Does a condition of a [plan](Executor::of_plan) hold?
+    pub fn holds(&self, condition: Condition) -> bool {
+        let step = self.steps.of_condition(condition);
+        self.happened.get(step) >= self.steps.waits_of(step)
+    }
+
+    /// Do all conditions of a receive of a [plan](Executor::of_plan) hold?
+    pub fn is_due(&self, receive: usize) -> bool {
+        let step = self.steps.of_condition(Condition::Received(receive));
+        self.happened.get(step) + 1 >= self.steps.waits_of(step)
+    }
+
+    /// A receive or a sum of a [plan](Executor::of_plan) is complete. Each one is reported once.
+    pub fn complete(&mut self, condition: Condition) {
+        self.release(self.steps.of_condition(condition));
     }
 
     /// A whole message has arrived. Each message is reported once. False if this rank expects no such message; nothing
@@ -122,6 +143,8 @@ impl<'a> Executor<'a> {
                 continue;
             }
             match self.steps.does(step) {
+                // The caller of a plan asks for its sends.
+                Does::Send(_) if matches!(self.steps, Steps::Planned { .. }) => {}
                 Does::Send(message) => self.ready.push_back(message),
                 Does::Receive(_) => self.missing -= 1,
                 Does::Nothing => {}
@@ -145,9 +168,16 @@ enum Steps<'a> {
     Tabled {
         recipe: &'a Recipe,
         rank: u32,
-        /// The steps that wait for each step: those of step `s` are `next[starts[s]..starts[s + 1]]`.
-        starts: Vec<u32>,
-        next: Vec<u32>,
+        /// The steps that wait for each step.
+        next: Lists,
+    },
+    /// The receives, sends and sums of a plan, in this order. They are like the nodes of a recipe.
+    Planned {
+        receives: u32,
+        sends: u32,
+        /// The number of events that each step waits for.
+        waits: Vec<u32>,
+        next: Lists,
     },
 }
 
@@ -160,28 +190,34 @@ impl<'a> Steps<'a> {
             Plans::Tabled { recipe, .. } => recipe,
         };
         let (rank, count) = (rank.0, recipe.nodes_of(rank.0));
-        let mut starts = vec![0u32; count as usize + 1];
-        let before = |step| recipe.node(rank, step).1.iter().map(|&before| before as usize);
-        for before in (0..count).flat_map(before) {
-            starts[before + 1] += 1;
-        }
-        for step in 0..count as usize {
-            starts[step + 1] += starts[step];
-        }
-        let (mut ends, mut next) = (starts.clone(), vec![0; starts[count as usize] as usize]);
-        for step in 0..count {
-            for before in before(step) {
-                next[ends[before] as usize] = step;
-                ends[before] += 1;
-            }
-        }
-        Steps::Tabled { recipe, rank, starts, next }
+        let before = |step| recipe.node(rank, step).1.iter().map(move |&before| (before, step));
+        Steps::Tabled { recipe, rank, next: Lists::new(count as usize, (0..count).flat_map(before)) }
+    }
+
+    fn planned(plan: &RankPlan) -> Steps<'static> {
+        let (receives, sends) = (plan.receives.len() as u32, plan.sends.len() as u32);
+        let of_receives = plan.receives.iter().map(|receive| (&receive.after[..], 2));
+        let of_sends = plan.sends.iter().map(|send| (&send.after[..], 1));
+        // Each step waits for the begin; a receive and a sum also wait until they are complete.
+        let steps = of_receives.chain(of_sends).chain(plan.sums.iter().map(|_| (&[][..], 2)));
+        let waits = steps.clone().map(|(after, more)| after.len() as u32 + more).collect();
+        let pairs = (0..).zip(steps).flat_map(|(step, (after, _))| {
+            after.iter().map(move |&condition| (place(condition, receives, sends), step))
+        });
+        let count = (receives + sends) as usize + plan.sums.len();
+        Steps::Planned { receives, sends, waits, next: Lists::new(count, pairs) }
+    }
+
+    fn of_condition(&self, condition: Condition) -> u32 {
+        let Steps::Planned { receives, sends, .. } = self else { unreachable!("only plans have conditions") };
+        place(condition, *receives, *sends)
     }
 
     fn count(&self) -> u32 {
         match self {
             Steps::Computed { schedule, .. } => 2 * schedule.messages(),
             Steps::Tabled { recipe, rank, .. } => recipe.nodes_of(*rank),
+            Steps::Planned { waits, .. } => waits.len() as u32,
         }
     }
 
@@ -189,6 +225,7 @@ impl<'a> Steps<'a> {
     fn messages(&self) -> [u32; 2] {
         match self {
             Steps::Computed { schedule, .. } => [schedule.messages(); 2],
+            Steps::Planned { receives, sends, .. } => [*receives, *sends],
             Steps::Tabled { .. } => (0..self.count()).fold([0; 2], |[receives, sends], step| match self.does(step) {
                 Does::Receive(_) => [receives + 1, sends],
                 Does::Send(_) => [receives, sends + 1],
@@ -202,6 +239,9 @@ impl<'a> Steps<'a> {
             Steps::Computed { first, .. } if step % 2 == 1 => Does::Send(first + step / 2),
             Steps::Computed { .. } => Does::Receive(step / 2),
             Steps::Tabled { recipe, rank, .. } => recipe.node(*rank, step).0,
+            Steps::Planned { receives, .. } if step < *receives => Does::Receive(step),
+            Steps::Planned { receives, sends, .. } if step < receives + sends => Does::Send(step - receives),
+            Steps::Planned { .. } => Does::Nothing,
         }
     }
 
@@ -214,13 +254,14 @@ impl<'a> Steps<'a> {
                 let (does, after) = recipe.node(*rank, step);
                 after.len() as u32 + 1 + u32::from(matches!(does, Does::Receive(_)))
             }
+            Steps::Planned { waits, .. } => waits[step as usize],
         }
     }
 
     fn longest_wait(&self) -> u32 {
         match self {
             Steps::Computed { .. } => 2,
-            Steps::Tabled { .. } => (0..self.count()).map(|step| self.waits_of(step)).max().unwrap_or(0),
+            _ => (0..self.count()).map(|step| self.waits_of(step)).max().unwrap_or(0),
         }
     }
 
@@ -235,6 +276,7 @@ impl<'a> Steps<'a> {
                 let entry = recipe.messages().get(message as usize).filter(|entry| entry.to == *rank)?;
                 Some(entry.nodes[1])
             }
+            Steps::Planned { receives, .. } => Some(message).filter(|message| message < receives),
         }
     }
 
@@ -248,6 +290,7 @@ impl<'a> Steps<'a> {
                 let entry = recipe.messages().get(message as usize).filter(|entry| entry.from == *rank)?;
                 Some(entry.nodes[0])
             }
+            Steps::Planned { receives, sends, .. } => Some(receives + message).filter(|_| message < *sends),
         }
     }
 
@@ -258,10 +301,7 @@ impl<'a> Steps<'a> {
                 to.extend(schedule.released_by_receipt(step / 2).map(|index| 2 * index + 1));
             }
             Steps::Computed { .. } => {}
-            Steps::Tabled { starts, next, .. } => {
-                let range = starts[step as usize] as usize..starts[step as usize + 1] as usize;
-                to.extend(next[range].iter().rev());
-            }
+            Steps::Tabled { next, .. } | Steps::Planned { next, .. } => to.extend(next.of(step).iter().rev()),
         }
     }
 
@@ -275,6 +315,15 @@ impl<'a> Steps<'a> {
     fn after_end(&self, step: u32) -> Option<u32> {
         let Steps::Computed { schedule, .. } = self else { return None };
         Some(2 * schedule.released_by_end(step / 2)? + 1)
+    }
+}
+
+/// The step of a condition in a plan with these numbers of receives and sends.
+fn place(condition: Condition, receives: u32, sends: u32) -> u32 {
+    match condition {
+        Condition::Received(receive) => receive as u32,
+        Condition::Posted(send) => receives + send as u32,
+        Condition::Added(sum) => receives + sends + sum as u32,
     }
 }
 

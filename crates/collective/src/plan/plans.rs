@@ -35,18 +35,6 @@ pub struct PlannedMessage {
     pub channel: u32,
 }
 
-impl PartialEq for Plans {
-    fn eq(&self, other: &Plans) -> bool {
-        match (self, other) {
-            (Plans::Computed(one), Plans::Computed(other)) => one == other,
-            (Plans::Tabled { recipe, bytes }, Plans::Tabled { recipe: other, bytes: length }) => {
-                Arc::ptr_eq(recipe, other) && bytes == length
-            }
-            _ => false,
-        }
-    }
-}
-
 impl Plans {
     /// The number of ranks.
     pub fn ranks(&self) -> u32 {

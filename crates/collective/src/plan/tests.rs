@@ -11,9 +11,8 @@ const ELEMENT: usize = 4;
 struct World {
     plans: Vec<RankPlan>,
     buffers: Vec<Vec<Vec<u8>>>,
+    executors: Vec<Executor<'static>>,
     posted: Vec<Vec<bool>>,
-    received: Vec<Vec<bool>>,
-    added: Vec<Vec<bool>>,
     /// Operands of sums by rank, sum and sender.
     came: BTreeMap<(usize, usize, u32), Vec<u8>>,
     /// Messages under way: sender, receiver, tag.
@@ -33,13 +32,12 @@ impl World {
         for (plan, buffers) in plans.iter().zip(&mut buffers) {
             buffers.extend(plan.scratch.iter().map(|bytes| vec![0; *bytes]));
         }
-        let flags = |count: fn(&RankPlan) -> usize| plans.iter().map(|plan| vec![false; count(plan)]).collect();
-        let (posted, received) = (flags(|plan| plan.sends.len()), flags(|plan| plan.receives.len()));
-        let added = flags(|plan| plan.sums.len());
-        let mut world =
-            World { plans, buffers, posted, received, added, came: BTreeMap::new(), under_way: BTreeMap::new() };
+        let posted = plans.iter().map(|plan| vec![false; plan.sends.len()]).collect();
+        let executors = plans.iter().map(Executor::of_plan).collect();
+        let mut world = World { plans, buffers, executors, posted, came: BTreeMap::new(), under_way: BTreeMap::new() };
         for rank in 0..world.plans.len() {
             world.copy_all(rank, |plan| &plan.copies);
+            world.executors[rank].begin();
         }
         world
     }
@@ -64,14 +62,6 @@ impl World {
         }
     }
 
-    fn holds(&self, rank: usize, after: &[Condition]) -> bool {
-        after.iter().all(|condition| match *condition {
-            Condition::Posted(send) => self.posted[rank][send],
-            Condition::Received(receive) => self.received[rank][receive],
-            Condition::Added(sum) => self.added[rank][sum],
-        })
-    }
-
     /// Lets everything happen, in an order that `seed` chooses.
     fn run(&mut self, seed: u64) {
         let mut state = seed;
@@ -85,15 +75,12 @@ impl World {
         loop {
             let mut can = Vec::new();
             for (rank, plan) in self.plans.iter().enumerate() {
-                for (at, send) in plan.sends.iter().enumerate() {
-                    if !self.posted[rank][at] && self.holds(rank, &send.after) {
-                        can.push((rank, at, true));
-                    }
-                }
+                let executor = &self.executors[rank];
+                let free = |at: &usize| !self.posted[rank][*at] && executor.holds(Condition::Posted(*at));
+                can.extend((0..plan.sends.len()).filter(free).map(|at| (rank, at, true)));
                 for (at, receive) in plan.receives.iter().enumerate() {
                     let key = (receive.from, rank as u32, receive.tag);
-                    let free = self.holds(rank, &receive.after);
-                    if !self.received[rank][at] && self.under_way.contains_key(&key) && free {
+                    if self.under_way.contains_key(&key) && executor.is_due(at) {
                         can.push((rank, at, false));
                     }
                 }
@@ -109,8 +96,11 @@ impl World {
                 self.receive(rank, at);
             }
         }
-        let all = [&self.posted, &self.received, &self.added];
-        assert!(all.into_iter().flatten().flatten().all(|done| *done), "something never happens");
+        assert!(self.posted.iter().flatten().all(|done| *done), "something never leaves");
+        assert!(self.executors.iter().all(Executor::has_received), "something never arrives");
+        for (plan, executor) in self.plans.iter().zip(&self.executors) {
+            assert!((0..plan.sums.len()).all(|sum| executor.holds(Condition::Added(sum))), "a sum is never complete");
+        }
         assert!(self.under_way.is_empty(), "a message has no receiver");
         (0..self.plans.len()).for_each(|rank| self.copy_all(rank, |plan| &plan.last_copies));
     }
@@ -123,10 +113,18 @@ impl World {
     }
 
     fn receive(&mut self, rank: usize, at: usize) {
-        let PlannedReceive { from, tag, length, into, .. } = self.plans[rank].receives[at].clone();
+        let PlannedReceive { from, tag, length, into, after } = self.plans[rank].receives[at].clone();
+        for condition in after {
+            // The bytes of a send are those of the moment from which on it may leave.
+            if let Condition::Posted(send) = condition
+                && !self.posted[rank][send]
+            {
+                self.post(rank, send);
+            }
+        }
         let data = self.under_way.remove(&(from, rank as u32, tag)).expect("it is under way");
         assert_eq!(data.len(), length);
-        self.received[rank][at] = true;
+        self.executors[rank].complete(Condition::Received(at));
         match into {
             Target::Place(range) => self.write(rank, &range, &data),
             Target::Combine(range) => {
@@ -143,7 +141,7 @@ impl World {
                     let operand = |of: u32| self.came.get(&(rank, sum, of)).unwrap_or(&mine);
                     let total = (1..ranks).fold(operand(0).clone(), |sum, of| add(&sum, operand(of)));
                     self.write(rank, &out, &total);
-                    self.added[rank][sum] = true;
+                    self.executors[rank].complete(Condition::Added(sum));
                 }
             }
         }

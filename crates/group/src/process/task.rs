@@ -9,7 +9,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 use strandway_collective::plan::direct::EAGER;
-use strandway_collective::plan::{BufferRange, Condition, RankPlan, Target};
+use strandway_collective::plan::{BufferRange, Condition, Executor, RankPlan, Target};
 use strandway_collective::recipe::PlanCarriage;
 use strandway_udp::{Error, Node, Region};
 
@@ -86,7 +86,8 @@ pub(super) struct Task {
     pub(super) sent: Vec<Stage>,
     pub(super) received: Vec<Stage>,
     sums: Vec<Summing>,
-    added: Vec<bool>,
+    /// Which sends may leave, and which receives are due.
+    executor: Executor<'static>,
     /// Sums before this one are done.
     first_sum: usize,
     /// Sends before this one have left, and receives before the next one have been opened.
@@ -102,8 +103,6 @@ pub(super) struct Task {
     pub(super) asked: Option<u32>,
     /// The offer that a receive has taken: the peer and the offer's number.
     pub(super) offer: Option<(usize, u64)>,
-    /// Sends that may leave, or have left.
-    posted: Vec<bool>,
     /// The bytes of short sends that wait. They are copied, because others may take their place before they leave.
     pub(super) kept: HashMap<usize, Vec<u8>>,
     /// The bytes of receives that wait for what the plan does first.
@@ -121,7 +120,7 @@ impl Task {
             sent: Vec::new(),
             received: Vec::new(),
             sums: Vec::new(),
-            added: Vec::new(),
+            executor: Executor::of_plan(&RankPlan::default()),
             first_sum: 0,
             first_send: 0,
             first_receive: 0,
@@ -130,7 +129,6 @@ impl Task {
             source: None,
             asked: None,
             offer: None,
-            posted: Vec::new(),
             kept: HashMap::new(),
             held: BTreeMap::new(),
             uses: 0,
@@ -148,12 +146,12 @@ impl Task {
         self.sent = vec![Stage::Waiting; sends.len()];
         self.received = vec![Stage::Waiting; receives.len()];
         self.sums = sums.iter().map(|_| Summing { came: HashMap::new(), next: 0, before: None }).collect();
-        self.added = vec![false; sums.len()];
+        self.executor = Executor::of_plan(&self.call.plan);
+        self.executor.begin();
         (self.first_sum, self.first_send, self.first_receive) = (0, 0, 0);
         self.left = sends.len() + receives.len() + sums.len();
-        self.posted = vec![false; sends.len()];
         self.prepare(node)?;
-        for sum in 0..self.added.len() {
+        for sum in 0..self.sums.len() {
             // Rank 0 begins with its own numbers.
             self.add(node, pool, sum)?;
         }
@@ -222,36 +220,15 @@ impl Task {
     }
 
     /// May a send leave?
-    pub(super) fn is_open(&mut self, send: usize) -> bool {
-        if !self.posted[send] {
-            let after = std::mem::take(&mut self.call.plan.sends[send].after);
-            self.posted[send] = self.holds(&after);
-            self.call.plan.sends[send].after = after;
-        }
-        self.posted[send]
-    }
-
-    fn holds(&mut self, after: &[Condition]) -> bool {
-        after.iter().all(|condition| match *condition {
-            Condition::Posted(send) => self.is_open(send),
-            Condition::Received(receive) => self.received[receive] == Stage::Done,
-            Condition::Added(sum) => self.added[sum],
-        })
-    }
-
-    /// Does everything hold that a receive waits for?
-    fn is_due(&mut self, receive: usize) -> bool {
-        let after = std::mem::take(&mut self.call.plan.receives[receive].after);
-        let holds = self.holds(&after);
-        self.call.plan.receives[receive].after = after;
-        holds
+    pub(super) fn is_open(&self, send: usize) -> bool {
+        self.executor.holds(Condition::Posted(send))
     }
 
     /// May memory be opened for a receive?
-    pub(super) fn may_receive(&mut self, receive: usize) -> bool {
+    pub(super) fn may_receive(&self, receive: usize) -> bool {
         match self.call.plan.receives[receive].into {
             Target::Sum(sum) => sum < self.first_sum + AHEAD,
-            Target::Place(_) | Target::Combine(_) => self.is_due(receive),
+            Target::Place(_) | Target::Combine(_) => self.executor.is_due(receive),
         }
     }
 
@@ -319,7 +296,7 @@ impl Task {
         };
         let leaving: Vec<usize> = self.leaving(receive, &range).collect();
         // The wire reads the memory of a send that has begun until it ends.
-        if !self.is_due(receive) || leaving.iter().any(|send| self.sent[*send] == Stage::Begun) {
+        if !self.executor.is_due(receive) || leaving.iter().any(|send| self.sent[*send] == Stage::Begun) {
             self.held.insert(receive, bytes);
             return Ok(());
         }
@@ -355,6 +332,7 @@ impl Task {
     pub(super) fn done(&mut self, receive: usize) {
         if self.received[receive] != Stage::Done {
             self.received[receive] = Stage::Done;
+            self.executor.complete(Condition::Received(receive));
             self.left -= 1;
         }
     }
@@ -393,9 +371,9 @@ impl Task {
         if reduction == Reduction::Average && self.factor().is_none() {
             divide(element, &mut node.memory_mut(region)?[out.bytes], self.call.ranks);
         }
-        self.added[at] = true;
+        self.executor.complete(Condition::Added(at));
         self.left -= 1;
-        while self.added.get(self.first_sum) == Some(&true) {
+        while self.sums.get(self.first_sum).is_some_and(|sum| sum.next == self.call.ranks) {
             self.first_sum += 1;
         }
         Ok(())
