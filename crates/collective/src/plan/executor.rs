@@ -131,8 +131,8 @@ impl<'a> Executor<'a> {
 
     /// One more of the events that a step waits for has happened.
     fn release(&mut self, step: u32) {
-        self.released.push(step);
-        while let Some(step) = self.released.pop() {
+        let mut next = Some(step);
+        while let Some(step) = next.take().or_else(|| self.released.pop()) {
             let (happened, needed) = (self.happened.get(step), self.steps.waits_of(step));
             // More events than needed: a message was reported twice.
             if happened >= needed {
@@ -149,7 +149,10 @@ impl<'a> Executor<'a> {
                 Does::Receive(_) => self.missing -= 1,
                 Does::Nothing => {}
             }
-            self.steps.add_next(step, &mut self.released);
+            next = self.steps.next_of(step);
+            if let Steps::Tabled { next, .. } | Steps::Planned { next, .. } = &self.steps {
+                self.released.extend(next.of(step).iter().rev());
+            }
         }
     }
 }
@@ -169,7 +172,7 @@ enum Steps<'a> {
         recipe: &'a Recipe,
         rank: u32,
         /// The steps that wait for each step.
-        next: Lists,
+        next: Box<Lists>,
     },
     /// The receives, sends and sums of a plan, in this order. They are like the nodes of a recipe.
     Planned {
@@ -177,7 +180,7 @@ enum Steps<'a> {
         sends: u32,
         /// The number of events that each step waits for.
         waits: Vec<u32>,
-        next: Lists,
+        next: Box<Lists>,
     },
 }
 
@@ -191,7 +194,7 @@ impl<'a> Steps<'a> {
         };
         let (rank, count) = (rank.0, recipe.nodes_of(rank.0));
         let before = |step| recipe.node(rank, step).1.iter().map(move |&before| (before, step));
-        Steps::Tabled { recipe, rank, next: Lists::new(count as usize, (0..count).flat_map(before)) }
+        Steps::Tabled { recipe, rank, next: Box::new(Lists::new(count as usize, (0..count).flat_map(before))) }
     }
 
     fn planned(plan: &RankPlan) -> Steps<'static> {
@@ -205,7 +208,7 @@ impl<'a> Steps<'a> {
             after.iter().map(move |&condition| (place(condition, receives, sends), step))
         });
         let count = (receives + sends) as usize + plan.sums.len();
-        Steps::Planned { receives, sends, waits, next: Lists::new(count, pairs) }
+        Steps::Planned { receives, sends, waits, next: Box::new(Lists::new(count, pairs)) }
     }
 
     fn of_condition(&self, condition: Condition) -> u32 {
@@ -294,15 +297,11 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// Adds the steps that wait for a step, the last one first.
-    fn add_next(&self, step: u32, to: &mut Vec<u32>) {
-        match self {
-            Steps::Computed { schedule, .. } if step % 2 == 0 => {
-                to.extend(schedule.released_by_receipt(step / 2).map(|index| 2 * index + 1));
-            }
-            Steps::Computed { .. } => {}
-            Steps::Tabled { next, .. } | Steps::Planned { next, .. } => to.extend(next.of(step).iter().rev()),
-        }
+    /// The step of a schedule that waits for a step.
+    fn next_of(&self, step: u32) -> Option<u32> {
+        let Steps::Computed { schedule, .. } = self else { return None };
+        let receives = step.is_multiple_of(2);
+        Some(2 * schedule.released_by_receipt(step / 2).filter(|_| receives)? + 1)
     }
 
     /// The step that waits until a message is handed out.
