@@ -24,7 +24,7 @@ mod state;
 
 pub use code::{Code, MoverError};
 pub use event::{Event, EventKind};
-pub use mover::Mover;
+pub use mover::{Mover, Step};
 pub use options::{Level, LogSink, Options, Progress};
 
 /// The most unfinished sends and writes of one connection, and the most receives, unless [`Options`] has another limit.

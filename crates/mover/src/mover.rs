@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use strandway_udp::{Node, RemoteRegion};
+use strandway_udp::{Node, RemoteRegion, Rights};
 
 /// The longest time for which a thread spins before it sleeps; ours, as long as nodes do.
 const PATIENCE: Duration = Duration::from_micros(50);
@@ -54,6 +54,21 @@ impl DerefMut for Guard<'_> {
     fn deref_mut(&mut self) -> &mut State {
         self.0.as_mut().expect("there, as `Inner::lock` saw")
     }
+}
+
+/// A write or a read of a list ([`Mover::post_all`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Our memory.
+    pub memory: u64,
+    /// Where it begins there.
+    pub offset: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// The peer's memory.
+    pub remote: RemoteRegion,
+    /// Where it begins there.
+    pub at: u64,
 }
 
 /// A node for programs in other languages. All calls come from any thread; a call waits for the calls of other threads,
@@ -181,11 +196,28 @@ impl Mover {
     /// # Errors
     /// If the connection, memory or range is not there, or the memory is for reading only.
     pub fn expose(&self, connection: u64, memory: u64, offset: u64, length: u64) -> Result<RemoteRegion, MoverError> {
-        self.call(|state| state.expose(connection, memory, offset, length))
+        self.expose_for(connection, memory, offset, length, Rights::WRITE)
+    }
+
+    /// Allows the peer of a connection to do these things with a range of memory, until [`Mover::revoke`],
+    /// [`Mover::release`] or the end of the connection. Connection 0 stands for all, also later ones. The peer needs the
+    /// result.
+    ///
+    /// # Errors
+    /// As for [`Mover::expose`]; memory for reading only can be exposed for [`Rights::READ`] alone.
+    pub fn expose_for(
+        &self,
+        connection: u64,
+        memory: u64,
+        offset: u64,
+        length: u64,
+        rights: Rights,
+    ) -> Result<RemoteRegion, MoverError> {
+        self.call(|state| state.expose(connection, memory, (offset, length), rights))
     }
 
     /// Takes back what [`Mover::expose`] gave; false if it was not valid. A write under way that names it ends its
-    /// connection.
+    /// connection, a read whose answer has not begun is refused.
     ///
     /// # Errors
     /// [`Code::Internal`] only.
@@ -212,6 +244,89 @@ impl Mover {
     ) -> Result<(), MoverError> {
         let job = Job { context, memory, offset, bytes, tag: None };
         self.call(|state| state.write(connection, job, remote, at, immediate))
+    }
+
+    /// Writes or reads all steps of a list, in order and in one call, which costs less than one call each. Every step has
+    /// an event of its own, with the same context. Returns the number of steps that were posted, and why the next one
+    /// was not, if it was not.
+    ///
+    /// # Errors
+    /// If the mover is shut.
+    pub fn post_all(
+        &self,
+        connection: u64,
+        reads: bool,
+        steps: impl IntoIterator<Item = Step>,
+        context: u64,
+    ) -> Result<(usize, Option<MoverError>), MoverError> {
+        self.call(|state| {
+            let mut posted = 0;
+            for Step { memory, offset, bytes, remote, at } in steps {
+                let job = Job { context, memory, offset, bytes, tag: None };
+                let outcome = match reads {
+                    true => state.read(connection, job, remote, at),
+                    false => state.write(connection, job, remote, at, None),
+                };
+                if let Err(error) = outcome {
+                    return Ok((posted, Some(error)));
+                }
+                posted += 1;
+            }
+            Ok((posted, None))
+        })
+    }
+
+    /// Reads `bytes` bytes of the peer's memory, from `at` bytes behind the start of what `remote` opens, into memory. It
+    /// sees what earlier operations of this connection have written.
+    ///
+    /// # Errors
+    /// As for [`Mover::write`]; [`Code::NoRight`] if the peer has not exposed the memory for reading.
+    #[allow(clippy::too_many_arguments, reason = "a place here, a place there, and a number")]
+    pub fn read(
+        &self,
+        connection: u64,
+        memory: u64,
+        offset: u64,
+        bytes: u64,
+        remote: RemoteRegion,
+        at: u64,
+        context: u64,
+    ) -> Result<(), MoverError> {
+        let job = Job { context, memory, offset, bytes, tag: None };
+        self.call(|state| state.read(connection, job, remote, at))
+    }
+
+    /// Adds to a word of 64 bits in the peer's memory; the event has the word as it was. The sum wraps. It happens once,
+    /// also if packets are lost. The word has the byte order of its host.
+    ///
+    /// # Errors
+    /// As for [`Mover::read`].
+    pub fn fetch_add(
+        &self,
+        connection: u64,
+        remote: RemoteRegion,
+        at: u64,
+        number: u64,
+        context: u64,
+    ) -> Result<(), MoverError> {
+        self.call(|state| state.change(connection, context, |node, to| node.fetch_add(to, remote, at, number)))
+    }
+
+    /// Replaces a word of 64 bits in the peer's memory by `new` if it is `expected`; else as [`Mover::fetch_add`].
+    ///
+    /// # Errors
+    /// As for [`Mover::read`].
+    pub fn compare_swap(
+        &self,
+        connection: u64,
+        remote: RemoteRegion,
+        at: u64,
+        expected: u64,
+        new: u64,
+        context: u64,
+    ) -> Result<(), MoverError> {
+        let post = |node: &mut Node, to| node.compare_swap(to, remote, at, expected, new);
+        self.call(|state| state.change(connection, context, post))
     }
 
     /// Sends a message into the peer's receive with this tag, for which it waits.

@@ -51,7 +51,18 @@
 //! send                  operation 1 (0), zero 3, number of the send on its connection 4                 8 bytes
 //! write                 operation 1 (1), zero 3, immediate 4 (0), key 8, start 8                       24
 //! write with immediate  operation 1 (2), zero 3, immediate 4, key 8, start 8                           24
+//! read                  operation 1 (3), zero 3, number of the request 4, key 8, start 8, bytes 8      32
+//! fetch and add         operation 1 (4), zero 3, number of the request 4, key 8, start 8, number 8     32
+//! compare and swap      operation 1 (5), zero 3, number of the request 4, key 8, start 8, expected 8,
+//!                       new 8                                                                          40
+//! answer                operation 1 (6), zero 3, number of the request 4                                8
+//! word                  operation 1 (7), zero 3, number of the request 4, word 8                       16
+//! refusal               operation 1 (8), reason 1, zero 2, number of the request 4                      8
 //! ```
+//!
+//! Reads and atomic operations are messages without payload. The payload of an answer goes where the reader wants it; a
+//! word answers an atomic operation. Requests have numbers from 0 on in each direction of a connection. A node asks only
+//! peers that have given it a right to read, so a node that does not know these operations never sees them.
 //!
 //! Before a connection is established (see [`docs/security.md`](https://github.com/strandway/strandway) for the
 //! reasons),
@@ -81,6 +92,7 @@
 //!
 //! Decoding checks every bound, never panics and allocates nothing.
 
+use crate::error::Refusal;
 use core::fmt;
 use strandway_proto::packet::{Data, Flags, Header, MessageId, Offset, Part, Psn, Wait};
 use strandway_proto::profile::WireFormat;
@@ -94,8 +106,10 @@ pub const VERSION: u8 = 3;
 /// Bytes before the body of an established connection's datagram.
 pub const HEADER: usize = 24;
 pub use crate::cipher::TAG;
-/// Bytes of a write's descriptor, the longest.
+/// Bytes of a write's descriptor, the longest of a packet that may have payload.
 pub const DESCRIPTOR_MAX: usize = 24;
+/// Bytes of the longest descriptor of all.
+pub const REQUEST_MAX: usize = 40;
 /// Bytes of a hello before its padding.
 pub const HELLO: usize = 12 + COOKIE + NOISE_HELLO;
 /// The byte of a hello that names the shard that the caller wishes. Callers without a wish leave a zero there.
@@ -476,15 +490,94 @@ pub enum Descriptor {
         /// A number for the memory's owner, which is told of the message only if there is one.
         immediate: Option<u32>,
     },
+    /// Asks for bytes of registered memory.
+    Read {
+        /// The number of the request.
+        number: u32,
+        /// The key that the memory's owner gave out.
+        key: u64,
+        /// Where the bytes start, from the start of the range that the key opens.
+        start: u64,
+        /// How many.
+        bytes: u64,
+    },
+    /// Asks for a change of a word of registered memory.
+    Atomic {
+        /// The number of the request.
+        number: u32,
+        /// The key that the memory's owner gave out.
+        key: u64,
+        /// Where the word starts, in bytes from the start of the range that the key opens.
+        start: u64,
+        /// The change.
+        change: Change,
+    },
+    /// Into the memory that waits for the answer to a request.
+    Answer {
+        /// The number of the request.
+        number: u32,
+    },
+    /// The word as it was before a change.
+    Word {
+        /// The number of the request.
+        number: u32,
+        /// The word.
+        word: u64,
+    },
+    /// A request is refused.
+    Refusal {
+        /// The number of the request.
+        number: u32,
+        /// Why.
+        refusal: Refusal,
+    },
+}
+
+/// A change of a word of 64 bits, which happens once and at once. The word has the byte order of its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// This number is added; the sum wraps.
+    Add(u64),
+    /// If it is `expected`, it becomes `new`.
+    Swap {
+        /// The value that it must have.
+        expected: u64,
+        /// The value that it gets.
+        new: u64,
+    },
+}
+
+impl Change {
+    /// The word after the change.
+    pub const fn apply(self, word: u64) -> u64 {
+        match self {
+            Change::Add(number) => word.wrapping_add(number),
+            Change::Swap { expected, new } => {
+                if word == expected {
+                    new
+                } else {
+                    word
+                }
+            }
+        }
+    }
 }
 
 impl Descriptor {
     /// Its length in bytes.
     pub const fn bytes(&self) -> usize {
         match self {
-            Descriptor::Send { .. } => 8,
+            Descriptor::Send { .. } | Descriptor::Answer { .. } | Descriptor::Refusal { .. } => 8,
             Descriptor::Write { .. } => DESCRIPTOR_MAX,
+            Descriptor::Word { .. } => 16,
+            Descriptor::Read { .. } | Descriptor::Atomic { change: Change::Add(_), .. } => 32,
+            Descriptor::Atomic { change: Change::Swap { .. }, .. } => REQUEST_MAX,
         }
+    }
+
+    /// May its message have payload?
+    pub const fn has_payload(&self) -> bool {
+        matches!(self, Descriptor::Send { .. } | Descriptor::Write { .. } | Descriptor::Answer { .. })
     }
 
     /// Appends it.
@@ -503,6 +596,16 @@ impl Descriptor {
                 bytes[16..24].copy_from_slice(&start.to_be_bytes());
                 out.extend_from_slice(&bytes);
             }
+            Descriptor::Read { number, key, start, bytes } => request(out, 3, 0, number, &[key, start, bytes]),
+            Descriptor::Atomic { number, key, start, change: Change::Add(add) } => {
+                request(out, 4, 0, number, &[key, start, add]);
+            }
+            Descriptor::Atomic { number, key, start, change: Change::Swap { expected, new } } => {
+                request(out, 5, 0, number, &[key, start, expected, new]);
+            }
+            Descriptor::Answer { number } => request(out, 6, 0, number, &[]),
+            Descriptor::Word { number, word } => request(out, 7, 0, number, &[word]),
+            Descriptor::Refusal { number, refusal } => request(out, 8, refusal.code(), number, &[]),
         }
     }
 
@@ -512,10 +615,11 @@ impl Descriptor {
     /// If `bytes` does not start with one.
     pub fn decode(bytes: &[u8]) -> Result<Descriptor, FrameError> {
         let &[operation, a, b, c] = array::<4>(bytes, 0)?;
-        if [a, b, c] != [0; 3] {
+        if [b, c] != [0; 2] || (a != 0 && operation != 8) {
             return Err(FrameError::Inconsistent);
         }
         let word = u32::from_be_bytes(*array(bytes, 4)?);
+        let number = word;
         match operation {
             0 => Ok(Descriptor::Send { number: word }),
             1 | 2 => {
@@ -525,9 +629,28 @@ impl Descriptor {
                 let immediate = (operation == 2).then_some(word);
                 Ok(Descriptor::Write { key: u64_at(bytes, 8)?, start: u64_at(bytes, 16)?, immediate })
             }
+            3..=5 => {
+                let (key, start, third) = (u64_at(bytes, 8)?, u64_at(bytes, 16)?, u64_at(bytes, 24)?);
+                let change = match operation {
+                    3 => return Ok(Descriptor::Read { number, key, start, bytes: third }),
+                    4 => Change::Add(third),
+                    _ => Change::Swap { expected: third, new: u64_at(bytes, 32)? },
+                };
+                Ok(Descriptor::Atomic { number, key, start, change })
+            }
+            6 => Ok(Descriptor::Answer { number }),
+            7 => Ok(Descriptor::Word { number, word: u64_at(bytes, 8)? }),
+            8 => Ok(Descriptor::Refusal { number, refusal: Refusal::of_code(a).ok_or(FrameError::Unknown)? }),
             _ => Err(FrameError::Unknown),
         }
     }
+}
+
+/// Appends a request or the answer to one.
+fn request(out: &mut Vec<u8>, operation: u8, reason: u8, number: u32, words: &[u64]) {
+    out.extend_from_slice(&[operation, reason, 0, 0]);
+    out.extend_from_slice(&number.to_be_bytes());
+    words.iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
 }
 
 #[cfg(test)]
@@ -542,6 +665,18 @@ mod tests {
                 key,
                 start,
                 immediate
+            }),
+            (any::<u32>(), any::<[u64; 4]>(), 0usize..6).prop_map(|(number, [key, start, first, second], kind)| {
+                let refusals = [Refusal::NoKey, Refusal::NoRight, Refusal::Range, Refusal::TooMany];
+                let swap = Change::Swap { expected: first, new: second };
+                [
+                    Descriptor::Read { number, key, start, bytes: first },
+                    Descriptor::Atomic { number, key, start, change: Change::Add(first) },
+                    Descriptor::Atomic { number, key, start, change: swap },
+                    Descriptor::Answer { number },
+                    Descriptor::Word { number, word: first },
+                    Descriptor::Refusal { number, refusal: refusals[(first % 4) as usize] },
+                ][kind]
             }),
         ]
     }

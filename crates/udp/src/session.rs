@@ -10,6 +10,7 @@ mod orders;
 mod pacer;
 mod partial;
 mod planes;
+mod reads;
 mod roaming;
 mod trimmed;
 mod window;
@@ -35,12 +36,15 @@ pub(crate) use mrc::{Inner, queue_of};
 use pacer::Pacer;
 use partial::Partial;
 use planes::{PlaneState, SilenceTimer};
+pub(crate) use reads::Wanted;
+use reads::{Asked, Reading};
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::sync::Arc;
 use strandway_proto::ControlMessage;
 use strandway_proto::packet::{Header, Part};
 use strandway_proto::profile::WireFormat;
+use strandway_proto::read::{ReadLimits, Reader, Target};
 use strandway_proto::reliability::ReliabilityConfig;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{
@@ -58,13 +62,35 @@ const TURN_BATCHES: usize = 2;
 /// The most measured round trips that wait to be taken; ours. Newer ones are dropped.
 const RTTS_MAX: usize = 1_024;
 
-/// A send or write that is posted.
+/// A message that is posted.
 struct Posted {
-    operation: Operation,
-    place: Place,
+    purpose: Purpose,
+    /// The memory that it reads, which it holds; `None` for a request, and for an answer without bytes.
+    place: Option<Place>,
     descriptor: Descriptor,
     /// Operations with an immediate that were posted before it, sends among them, modulo 65,536.
     immediates: u16,
+}
+
+impl Posted {
+    fn bytes(&self) -> u64 {
+        self.place.map_or(0, |place| place.len() as u64)
+    }
+
+    fn is_long(&self) -> bool {
+        self.place.is_some_and(is_long)
+    }
+}
+
+/// What a message of ours is for.
+#[derive(Clone, Copy)]
+enum Purpose {
+    /// A send or write.
+    Operation(Operation),
+    /// The request of this number.
+    Request(u32),
+    /// An answer to a request of the peer, which counts as this number of bytes.
+    Answer(u64),
 }
 
 /// A posted receive.
@@ -193,14 +219,21 @@ pub(crate) struct Session {
     pub(crate) confirmed: bool,
     /// The time by which the peer must have shown it.
     confirm_by: Time,
-    /// Sends and writes that wait for a receive of the peer, in order.
+    /// Sends that wait for a receive of the peer, requests that wait for answers to others, and operations behind them,
+    /// in order.
     waiting: VecDeque<Posted>,
-    /// Sends and writes that the engine has, in order.
+    /// Messages that the engine has, in order.
     flying: VecDeque<Posted>,
     /// The engine's number for the first of `flying`.
     first: u32,
-    /// Unfinished sends and writes that are too long to be urgent.
+    /// Unfinished sends, writes and answers that are too long to be urgent.
     long: usize,
+    /// Our requests to read the peer's memory, and those of them that have arrived.
+    reader: Reader<Reading>,
+    unanswered: usize,
+    /// The peer's requests, and the number of answers among [`Session::flying`].
+    target: Target<Asked>,
+    answers: usize,
     /// Sends that were given to the engine so far.
     sends: u32,
     /// Sends for which the peer has posted receives so far.
@@ -313,6 +346,7 @@ impl Session {
         }
         let shares_window = endpoint.shares_window(ONLY);
         let engine_knows = !endpoint.planes(ONLY).is_empty();
+        let reads = ReadLimits { reads: config.reads_max, bytes: config.read_bytes_max };
         let mut session = Session {
             tells_paths: config.path_events,
             handle,
@@ -350,6 +384,10 @@ impl Session {
             flying: VecDeque::new(),
             first: 0,
             long: 0,
+            reader: Reader::new(reads),
+            unanswered: 0,
+            target: Target::new(reads),
+            answers: 0,
             sends: 0,
             credits: 0,
             receives: VecDeque::new(),
@@ -404,9 +442,10 @@ impl Session {
         self.remote
     }
 
-    /// Unfinished sends and writes.
+    /// Unfinished operations of ours other than receives.
     pub(crate) fn posted(&self) -> usize {
-        self.waiting.len() + self.flying.len() + self.partial.as_ref().map_or(0, |partial| partial.posted())
+        let ours = self.waiting.len() + self.flying.len() - self.answers + self.unanswered();
+        ours + self.partial.as_ref().map_or(0, |partial| partial.posted())
     }
 
     /// Unfinished receives.
@@ -435,7 +474,8 @@ impl Session {
         let has_immediate = !matches!(descriptor, Descriptor::Write { immediate: None, .. });
         self.immediates = immediates.wrapping_add(u16::from(has_immediate));
         self.long += usize::from(is_long(place));
-        self.waiting.push_back(Posted { operation, place, descriptor, immediates });
+        let purpose = Purpose::Operation(operation);
+        self.waiting.push_back(Posted { purpose, place: Some(place), descriptor, immediates });
         self.admit(now);
     }
 
@@ -464,8 +504,12 @@ impl Session {
                 *number = self.sends;
                 self.sends = self.sends.wrapping_add(1);
             }
+            if let Purpose::Request(number) = posted.purpose {
+                let Some(next) = self.reader.poll_request() else { return };
+                assert!(next == number, "requests leave in the order of posting");
+            }
             let id = MessageId(self.first.wrapping_add(self.flying.len() as u32));
-            self.endpoint.post(now, ONLY, Message { id, bytes: posted.place.len() as u64 });
+            self.endpoint.post(now, ONLY, Message { id, bytes: posted.bytes() });
             self.flying.extend(self.waiting.pop_front());
         }
     }
@@ -473,6 +517,7 @@ impl Session {
     /// Is an operation of ours unfinished, or a message of the peer incomplete?
     fn is_active(&self) -> bool {
         self.posted() > 0
+            || !self.target.is_empty()
             || !self.incoming.is_empty()
             || self.mrc.as_ref().is_some_and(|mrc| mrc.is_receiving())
             || self.partial.as_ref().is_some_and(|partial| partial.is_active())
@@ -480,7 +525,8 @@ impl Session {
 
     /// Releases the memory that unfinished operations hold.
     pub(crate) fn release(self, memory: &mut Memory) {
-        let places = self.waiting.iter().chain(&self.flying).map(|p| p.place);
+        let places = self.waiting.iter().chain(&self.flying).filter_map(|p| p.place);
+        let places = places.chain(self.reader.iter().filter_map(|reading| reading.place));
         let partial = self.partial.iter().flat_map(|partial| partial.places());
         for place in places.chain(self.receives.iter().map(|r| r.place)).chain(partial) {
             memory.release(place);

@@ -431,6 +431,7 @@ impl<'a> Host<'a> {
             }
             // Completions of partial completion, which no workload uses.
             Completion::Injected { .. } | Completion::Whole { .. } | Completion::Probed { .. } => {}
+            Completion::Read { .. } | Completion::Fetched { .. } | Completion::Refused { .. } => {}
             Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {
                 if let Some(event) = self.casting.event(&completion) {
                     self.handle_event(self.shared.now(), &event)?;
