@@ -80,6 +80,12 @@ impl Posted {
     fn is_long(&self) -> bool {
         self.place.is_some_and(is_long)
     }
+
+    /// May it be urgent? A small message may, unless it asks for a long answer, which is not.
+    fn is_small(&self) -> bool {
+        let asks_for_much = matches!(self.descriptor, Descriptor::Read { bytes, .. } if bytes > URGENT_MAX as u64);
+        !self.is_long() && !asks_for_much
+    }
 }
 
 /// What a message of ours is for.

@@ -141,8 +141,7 @@ impl Node {
         }
         self.operations += 1;
         self.handle_answer(now);
-        // The request is small, whatever the answer is.
-        self.urgent.post(now, 0);
+        self.urgent.post(now, bytes as usize);
         self.latest = now;
         self.make_ready(connection.index);
         if alone {

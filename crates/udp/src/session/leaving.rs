@@ -111,7 +111,7 @@ impl Session {
                 let posted = &self.flying[piece.message.wrapping_sub(self.first) as usize];
                 posted.descriptor.encode(&mut self.header);
                 // Data that the peer may take for a sign of loss never overtakes other data of its connection.
-                urgent = self.long == 0 && !self.in_order && !posted.is_long();
+                urgent = self.long == 0 && !self.in_order && posted.is_small();
                 posted.place
             }
         };
