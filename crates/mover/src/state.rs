@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddrV6;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use strandway_udp::{Completion, Connection, Node, Operation, RemoteRegion, Rights};
+use strandway_udp::{Completion, Connection, Node, RemoteRegion, Rights};
 
 /// Packets rest while this many events wait to be taken; ours.
 const EVENTS_MAX: usize = 16_384;
@@ -79,7 +79,7 @@ impl State {
     }
 
     /// A connection whose peer has said hello.
-    fn ready(&mut self, number: u64) -> Result<&mut Channel, MoverError> {
+    pub(crate) fn ready(&mut self, number: u64) -> Result<&mut Channel, MoverError> {
         match self.channels.get_mut(&number) {
             Some(channel) if channel.ready => Ok(channel),
             Some(_) => Err(MoverError::of(Code::NotConnected)),
@@ -132,41 +132,6 @@ impl State {
         self.post(number, job, remote, at, immediate)
     }
 
-    pub(crate) fn read(&mut self, number: u64, job: Job, remote: RemoteRegion, at: u64) -> Result<(), MoverError> {
-        self.room(number)?;
-        let (region, range) = self.memories.place(job.memory, job.offset, job.bytes, true)?;
-        let connection = self.ready(number)?.connection;
-        let operation = self.node.read(connection, region, range, remote, at)?;
-        self.memories.hold(job.memory);
-        self.ready(number)?.asked.insert(operation, (EventKind::ReadDone, job));
-        Ok(())
-    }
-
-    /// An atomic operation, which the call of the node posts.
-    pub(crate) fn change(
-        &mut self,
-        number: u64,
-        context: u64,
-        post: impl FnOnce(&mut Node, Connection) -> Result<Operation, strandway_udp::Error>,
-    ) -> Result<(), MoverError> {
-        self.room(number)?;
-        let connection = self.ready(number)?.connection;
-        let operation = post(&mut self.node, connection)?;
-        // No memory has number 0.
-        let job = Job { context, memory: 0, offset: 0, bytes: 8, tag: None };
-        self.ready(number)?.asked.insert(operation, (EventKind::AtomicDone, job));
-        Ok(())
-    }
-
-    /// A read or an atomic operation has ended.
-    fn finish_asked(&mut self, connection: Connection, operation: Operation, code: Code, word: u64) {
-        let Some((number, channel)) = self.channel(connection) else { return };
-        let Some((kind, job)) = channel.asked.remove(&operation) else { return };
-        self.memories.let_go(job.memory);
-        let (context, bytes) = (job.context, job.bytes);
-        self.events.push_back(Event { code, context, bytes, word, ..Event::new(kind, number) });
-    }
-
     pub(crate) fn send(&mut self, number: u64, tag: u64, job: Job) -> Result<(), MoverError> {
         self.room(number)?;
         self.memories.place(job.memory, job.offset, job.bytes, false)?;
@@ -185,7 +150,7 @@ impl State {
     }
 
     /// May the connection have another send or write?
-    fn room(&mut self, number: u64) -> Result<(), MoverError> {
+    pub(crate) fn room(&mut self, number: u64) -> Result<(), MoverError> {
         let most = self.operations_max;
         match self.ready(number)?.unfinished() < most {
             true => Ok(()),
@@ -362,7 +327,7 @@ impl State {
         }
     }
 
-    fn channel(&mut self, connection: Connection) -> Option<(u64, &mut Channel)> {
+    pub(crate) fn channel(&mut self, connection: Connection) -> Option<(u64, &mut Channel)> {
         let number = *self.numbers.get(&connection)?;
         Some((number, self.channels.get_mut(&number)?))
     }

@@ -10,6 +10,7 @@ mod orders;
 mod pacer;
 mod partial;
 mod planes;
+mod posted;
 mod reads;
 mod roaming;
 mod trimmed;
@@ -36,6 +37,7 @@ pub(crate) use mrc::{Inner, queue_of};
 use pacer::Pacer;
 use partial::Partial;
 use planes::{PlaneState, SilenceTimer};
+use posted::{Posted, Purpose};
 pub(crate) use reads::Wanted;
 use reads::{Asked, Reading};
 use std::collections::VecDeque;
@@ -61,43 +63,6 @@ const ONLY: ConnectionId = ConnectionId(0);
 const TURN_BATCHES: usize = 2;
 /// The most measured round trips that wait to be taken; ours. Newer ones are dropped.
 const RTTS_MAX: usize = 1_024;
-
-/// A message that is posted.
-struct Posted {
-    purpose: Purpose,
-    /// The memory that it reads, which it holds; `None` for a request, and for an answer without bytes.
-    place: Option<Place>,
-    descriptor: Descriptor,
-    /// Operations with an immediate that were posted before it, sends among them, modulo 65,536.
-    immediates: u16,
-}
-
-impl Posted {
-    fn bytes(&self) -> u64 {
-        self.place.map_or(0, |place| place.len() as u64)
-    }
-
-    fn is_long(&self) -> bool {
-        self.place.is_some_and(is_long)
-    }
-
-    /// May it be urgent? A small message may, unless it asks for a long answer, which is not.
-    fn is_small(&self) -> bool {
-        let asks_for_much = matches!(self.descriptor, Descriptor::Read { bytes, .. } if bytes > URGENT_MAX as u64);
-        !self.is_long() && !asks_for_much
-    }
-}
-
-/// What a message of ours is for.
-#[derive(Clone, Copy)]
-enum Purpose {
-    /// A send or write.
-    Operation(Operation),
-    /// The request of this number.
-    Request(u32),
-    /// An answer to a request of the peer, which counts as this number of bytes.
-    Answer(u64),
-}
 
 /// A posted receive.
 struct Receive {
