@@ -1,5 +1,5 @@
 /*
- * Two nodes in one process: a write into exposed memory, then messages there and back.
+ * Two nodes in one process: a write into exposed memory, a read of it, then messages there and back.
  *
  *   cc -Icrates/c/include crates/c/examples/ping.c -Ltarget/wheel -lstrandway -o ping
  *   LD_LIBRARY_PATH=target/wheel ./ping
@@ -121,6 +121,46 @@ int main(int count, char **arguments) {
     }
     done(&a, SW_WRITE_DONE);
 
+    /* The other way: a reads what b has, and counts in b's memory. */
+    const uint32_t rights = SW_RIGHT_READ | SW_RIGHT_ATOMIC;
+    uint64_t word = 5;
+    for (size_t i = 0; i < BYTES; i++) {
+        there[i] = (uint8_t)(i * 5);
+    }
+    memcpy(there + 8, &word, sizeof word);
+    check(sw_memory_expose_for(b.node, from, memory_b, 0, BYTES, rights, &remote), "sw_memory_expose_for");
+    check(sw_fetch_add(a.node, to, &remote, 8, 10, 4), "sw_fetch_add");
+    check(sw_compare_swap(a.node, to, &remote, 8, 15, 77, 5), "sw_compare_swap");
+    check(sw_read(a.node, to, memory_a, 0, BYTES, &remote, 0, 6), "sw_read");
+    uint64_t fetched = done(&a, SW_ATOMIC_DONE).tag;
+    fetched += done(&a, SW_ATOMIC_DONE).tag;
+    if (fetched != 5 + 15) {
+        fprintf(stderr, "another word was fetched\n");
+        return 1;
+    }
+    done(&a, SW_READ_DONE);
+    memcpy(&word, here + 8, sizeof word);
+    if (word != 77 || memcmp(here, there, BYTES) != 0) {
+        fprintf(stderr, "other bytes were read\n");
+        return 1;
+    }
+    /* Two parts of it in one call, in the other order. */
+    const sw_step parts[] = {{memory_a, BYTES / 2, BYTES / 2, remote, 0}, {memory_a, 0, BYTES / 2, remote, BYTES / 2}};
+    size_t posted = 0;
+    check(sw_read_list(a.node, to, parts, 2, 7, &posted), "sw_read_list");
+    done(&a, SW_READ_DONE);
+    done(&a, SW_READ_DONE);
+    if (posted != 2 || memcmp(here, there + BYTES / 2, BYTES / 2) != 0 || memcmp(here + BYTES / 2, there, BYTES / 2) != 0) {
+        fprintf(stderr, "other parts were read\n");
+        return 1;
+    }
+    check(sw_memory_revoke(b.node, &remote), "sw_memory_revoke");
+    check(sw_read(a.node, to, memory_a, 0, 8, &remote, 0, 7), "sw_read");
+    if (next(&a, SW_READ_DONE).code != SW_ERROR_NO_KEY) {
+        fprintf(stderr, "memory was read that is not exposed any more\n");
+        return 1;
+    }
+
     for (uint64_t round = 0; round < ROUNDS; round++) {
         check(sw_receive(b.node, from, memory_b, 0, 64, 1, round), "sw_receive");
         check(sw_receive(a.node, to, memory_a, 64, 64, 2, round), "sw_receive");
@@ -158,6 +198,6 @@ int main(int count, char **arguments) {
         fprintf(stderr, "a node was closed twice\n");
         return 1;
     }
-    puts("100000 bytes written, 50 messages there and back");
+    puts("100000 bytes written and read, 50 messages there and back");
     return 0;
 }

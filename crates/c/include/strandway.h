@@ -8,7 +8,7 @@
  *
  * Memory that is registered has to be there until sw_memory_release() or sw_node_close() has returned SW_OK. While an
  * operation uses a range of it, or a peer may write into it, the program reads and writes that range only as its
- * events allow: after SW_RECEIVE_DONE and SW_WRITTEN it may read, after SW_SEND_DONE and SW_WRITE_DONE it may change.
+ * events allow: after SW_RECEIVE_DONE, SW_READ_DONE and SW_WRITTEN it may read, after SW_SEND_DONE and SW_WRITE_DONE it may change.
  *
  * After fork() a child must not call these functions with nodes of its parent.
  */
@@ -53,6 +53,9 @@ extern "C" {
 #define SW_ERROR_PAYLOAD (-24)
 #define SW_ERROR_INTERNAL (-25)
 #define SW_ERROR_VERSION (-26)
+#define SW_ERROR_NO_KEY (-27)
+#define SW_ERROR_NO_RIGHT (-28)
+#define SW_ERROR_REMOTE_RANGE (-29)
 
 /* Who moves packets: a thread of the node, or the threads that call sw_progress() and sw_wait(). */
 #define SW_PROGRESS_THREAD 0u
@@ -70,6 +73,16 @@ extern "C" {
 #define SW_SEND_DONE 5u    /* a send has ended; with SW_OK all its bytes are in the peer's memory */
 #define SW_RECEIVE_DONE 6u /* a receive has ended; with SW_OK the message is in its memory */
 #define SW_WRITTEN 7u      /* a peer's write with an immediate is in our memory, and all that it posted before */
+#define SW_READ_DONE 8u    /* a read has ended; with SW_OK all its bytes are in our memory */
+#define SW_ATOMIC_DONE 9u  /* an atomic operation has ended; with SW_OK it happened once, and `tag` is the word before */
+
+/* The things that a peer may do with exposed memory. */
+#define SW_RIGHT_WRITE 1u
+#define SW_RIGHT_READ 2u
+#define SW_RIGHT_ATOMIC 4u
+
+/* In place of a connection: all connections of the node, also later ones. */
+#define SW_ALL_CONNECTIONS 0u
 
 /* A write without an immediate. Immediates are numbers below 2^31. */
 #define SW_NO_IMMEDIATE 0xffffffffu
@@ -103,18 +116,27 @@ typedef struct sw_config {
     void *log_context;             /* its first argument */
 } sw_config;
 
-/* The right to write into a range of a node's memory, for one connection. Send it to the peer in any way. */
+/* The right to a range of a node's memory. Send it to the peer in any way. */
 typedef struct sw_remote {
     uint8_t bytes[16];
 } sw_remote;
+
+/* A write or a read of a list. */
+typedef struct sw_step {
+    sw_memory_t memory;
+    uint64_t offset;
+    uint64_t length;
+    sw_remote remote;
+    uint64_t at;
+} sw_step;
 
 typedef struct sw_event {
     uint32_t kind;
     int32_t code; /* SW_OK, or why the operation or connection ended */
     sw_connection_t connection;
     uint64_t context;   /* the number that was given to the operation */
-    uint64_t tag;       /* of a message */
-    uint64_t bytes;     /* of a message or write; a receive may be longer than its message */
+    uint64_t tag;       /* of a message; SW_ATOMIC_DONE: the word as it was before */
+    uint64_t bytes;     /* of a message, write or read; a receive may be longer than its message */
     uint64_t service;   /* SW_CONNECTED, SW_ACCEPTED: the number that the caller gave to sw_connect() */
     uint32_t immediate; /* SW_WRITTEN */
     uint32_t reserved;
@@ -158,6 +180,11 @@ int32_t sw_memory_release(sw_node_t node, sw_memory_t memory);
  * of the connection. A peer that writes elsewhere loses its connection. */
 int32_t sw_memory_expose(sw_node_t node, sw_connection_t connection, sw_memory_t memory, uint64_t offset,
                          uint64_t length, sw_remote *remote);
+
+/* The same for other rights, one or several of SW_RIGHT_...; with SW_ALL_CONNECTIONS for every peer that learns the
+ * result and has the key of the nodes. Memory of sw_memory_show() can be exposed for SW_RIGHT_READ alone. */
+int32_t sw_memory_expose_for(sw_node_t node, sw_connection_t connection, sw_memory_t memory, uint64_t offset,
+                             uint64_t length, uint32_t rights, sw_remote *remote);
 int32_t sw_memory_revoke(sw_node_t node, const sw_remote *remote);
 
 /* Begins a connection; SW_CONNECTED or SW_CLOSED follows. planes: the peer's address on each plane, in the order of
@@ -173,6 +200,28 @@ int32_t sw_close(sw_node_t node, sw_connection_t connection);
  * the peer gets SW_WRITTEN. SW_WRITE_DONE follows. */
 int32_t sw_write(sw_node_t node, sw_connection_t connection, sw_memory_t memory, uint64_t offset, uint64_t length,
                  const sw_remote *remote, uint64_t at, uint32_t immediate, uint64_t context);
+
+/* Reads the peer's memory, from `at` bytes behind the start of what `remote` opens, into a range of ours. It sees what
+ * earlier operations of the connection have written. SW_READ_DONE follows; if the peer refuses, its code says why, and
+ * the connection goes on. */
+int32_t sw_read(sw_node_t node, sw_connection_t connection, sw_memory_t memory, uint64_t offset, uint64_t length,
+                const sw_remote *remote, uint64_t at, uint64_t context);
+
+/* Write or read a list, which costs less than a call for each step. Each step is an operation with an event, all with the
+ * same context. `posted` gets the number of steps that were posted; if it is less than `count` (at most 16384), the
+ * result says why the next one was not, often SW_ERROR_BUSY. */
+int32_t sw_write_list(sw_node_t node, sw_connection_t connection, const sw_step *steps, size_t count, uint64_t context,
+                      size_t *posted);
+int32_t sw_read_list(sw_node_t node, sw_connection_t connection, const sw_step *steps, size_t count, uint64_t context,
+                     size_t *posted);
+
+/* Change a word of 64 bits of the peer's memory, which has the byte order of the peer: add a number (the sum wraps), or
+ * replace the word by `swapped` if it is `expected`. Each happens once, also if packets are lost; stores of the peer's
+ * own program are not part of that order. SW_ATOMIC_DONE follows. */
+int32_t sw_fetch_add(sw_node_t node, sw_connection_t connection, const sw_remote *remote, uint64_t at, uint64_t number,
+                     uint64_t context);
+int32_t sw_compare_swap(sw_node_t node, sw_connection_t connection, const sw_remote *remote, uint64_t at,
+                        uint64_t expected, uint64_t swapped, uint64_t context);
 
 /* Sends a message into the peer's receive with the same tag, for which it waits. Those of one tag meet in the order of
  * posting. SW_SEND_DONE follows; with SW_ERROR_TOO_LONG the receive was too short, and waits for the next send. */

@@ -3,7 +3,7 @@
 
 use crate::raw;
 use crate::registry::{add, error_text, find, last_error, remove, run};
-use crate::structs::{ABI_VERSION, CEvent, Config, NO_IMMEDIATE, Remote, protection};
+use crate::structs::{ABI_VERSION, CEvent, CStep, Config, NO_IMMEDIATE, Remote, protection, rights};
 use std::ffi::{c_char, c_int, c_void};
 use std::net::SocketAddrV6;
 use std::time::Duration;
@@ -13,6 +13,8 @@ use strandway_udp::{PLANES_MAX, RemoteRegion};
 
 /// The most bytes of a key; ours, far more than a key needs.
 const KEY_MAX: usize = 4_096;
+/// The most steps of one list; ours, as many as a connection has unfinished operations.
+const LIST_MAX: usize = 16_384;
 /// The most events of one call; ours.
 const BATCH_MAX: usize = 4_096;
 
@@ -206,6 +208,28 @@ pub unsafe extern "C" fn sw_memory_expose(
     })
 }
 
+/// Opens memory to the peer of a connection, or to all, for some things.
+///
+/// # Safety
+/// As strandway.h says for pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_memory_expose_for(
+    node: u64,
+    connection: u64,
+    memory: u64,
+    offset: u64,
+    length: u64,
+    bits: u32,
+    remote: *mut Remote,
+) -> i32 {
+    run(|| {
+        raw::check(remote, "remote")?;
+        let opened = find(node)?.expose_for(connection, memory, offset, length, rights(bits)?)?;
+        // SAFETY: the caller gives room for the structure.
+        unsafe { raw::write(remote, Remote { bytes: opened.to_bytes() }, "remote") }
+    })
+}
+
 /// Takes back what `sw_memory_expose` gave.
 ///
 /// # Safety
@@ -272,6 +296,125 @@ pub unsafe extern "C" fn sw_write(
         let remote = RemoteRegion::from_bytes(unsafe { raw::read(remote, "remote") }?.bytes);
         let immediate = (immediate != NO_IMMEDIATE).then_some(immediate);
         find(node)?.write(connection, memory, offset, length, remote, at, immediate, context)
+    })
+}
+
+/// Reads the peer's memory.
+///
+/// # Safety
+/// As strandway.h says for pointers.
+#[unsafe(no_mangle)]
+#[allow(clippy::too_many_arguments, reason = "a place here, a place there, and a number")]
+pub unsafe extern "C" fn sw_read(
+    node: u64,
+    connection: u64,
+    memory: u64,
+    offset: u64,
+    length: u64,
+    remote: *const Remote,
+    at: u64,
+    context: u64,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller gives a structure.
+        let remote = RemoteRegion::from_bytes(unsafe { raw::read(remote, "remote") }?.bytes);
+        find(node)?.read(connection, memory, offset, length, remote, at, context)
+    })
+}
+
+/// Writes a list.
+///
+/// # Safety
+/// As strandway.h says for pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_write_list(
+    node: u64,
+    connection: u64,
+    steps: *const CStep,
+    count: usize,
+    context: u64,
+    posted: *mut usize,
+) -> i32 {
+    // SAFETY: the caller gives `count` steps, and room for a number.
+    run(|| unsafe { post_list(node, connection, false, (steps, count), context, posted) })
+}
+
+/// Reads a list.
+///
+/// # Safety
+/// As strandway.h says for pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_read_list(
+    node: u64,
+    connection: u64,
+    steps: *const CStep,
+    count: usize,
+    context: u64,
+    posted: *mut usize,
+) -> i32 {
+    // SAFETY: the caller gives `count` steps, and room for a number.
+    run(|| unsafe { post_list(node, connection, true, (steps, count), context, posted) })
+}
+
+/// Posts the steps of a list until one is refused.
+///
+/// # Safety
+/// `steps` leads to that many values, `posted` to room for a number.
+unsafe fn post_list(
+    node: u64,
+    connection: u64,
+    reads: bool,
+    (steps, count): (*const CStep, usize),
+    context: u64,
+    posted: *mut usize,
+) -> Result<(), MoverError> {
+    raw::check(posted, "posted")?;
+    // SAFETY: the caller gives that many steps.
+    let steps = unsafe { raw::values(steps, count, LIST_MAX, "steps") }?;
+    let (done, stopped) = find(node)?.post_all(connection, reads, steps.into_iter().map(CStep::into), context)?;
+    // SAFETY: the pointer was checked above.
+    unsafe { raw::write(posted, done, "posted") }?;
+    stopped.map_or(Ok(()), Err)
+}
+
+/// Adds to a word of the peer's memory.
+///
+/// # Safety
+/// As strandway.h says for pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_fetch_add(
+    node: u64,
+    connection: u64,
+    remote: *const Remote,
+    at: u64,
+    number: u64,
+    context: u64,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller gives a structure.
+        let remote = RemoteRegion::from_bytes(unsafe { raw::read(remote, "remote") }?.bytes);
+        find(node)?.fetch_add(connection, remote, at, number, context)
+    })
+}
+
+/// Compares and swaps a word of the peer's memory.
+///
+/// # Safety
+/// As strandway.h says for pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_compare_swap(
+    node: u64,
+    connection: u64,
+    remote: *const Remote,
+    at: u64,
+    expected: u64,
+    swapped: u64,
+    context: u64,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller gives a structure.
+        let remote = RemoteRegion::from_bytes(unsafe { raw::read(remote, "remote") }?.bytes);
+        find(node)?.compare_swap(connection, remote, at, expected, swapped, context)
     })
 }
 

@@ -103,6 +103,23 @@ pub(crate) unsafe fn bytes(from: *const u8, count: usize, most: usize, what: &st
     Ok(unsafe { std::slice::from_raw_parts(from, count) }.to_vec())
 }
 
+/// Copies a list of values, of which there are at most `most`.
+///
+/// # Safety
+/// A pointer that is neither null nor misaligned leads to `count` values.
+pub(crate) unsafe fn values<T: Copy>(
+    from: *const T,
+    count: usize,
+    most: usize,
+    what: &str,
+) -> Result<Vec<T>, MoverError> {
+    if from.is_null() || !from.is_aligned() || count > most {
+        return Err(invalid(&format!("{what}: give a pointer to at most {most} values, not {count}")));
+    }
+    // SAFETY: the pointer is neither null nor misaligned, the count is small, and the caller promises the rest.
+    Ok(unsafe { std::slice::from_raw_parts(from, count) }.to_vec())
+}
+
 /// Writes a text with a zero at its end into `capacity` bytes.
 ///
 /// # Safety

@@ -2,9 +2,9 @@
 
 use std::ffi::{c_char, c_void};
 use std::time::Duration;
-use strandway_mover::{Code, Event, MoverError, Options, Progress};
+use strandway_mover::{Code, Event, EventKind, MoverError, Options, Progress, Step};
 use strandway_proto::{Rate, Span};
-use strandway_udp::Protection;
+use strandway_udp::{Protection, RemoteRegion, Rights};
 
 /// The version of the structures and functions: `SW_ABI_VERSION`.
 pub const ABI_VERSION: u32 = 1;
@@ -14,6 +14,13 @@ pub const PROGRESS_THREAD: u32 = 0;
 pub const PROGRESS_CALLERS: u32 = 1;
 /// A write without an immediate: `SW_NO_IMMEDIATE`.
 pub const NO_IMMEDIATE: u32 = u32::MAX;
+
+/// The right to write: `SW_RIGHT_WRITE`.
+pub const RIGHT_WRITE: u32 = 1;
+/// The right to read: `SW_RIGHT_READ`.
+pub const RIGHT_READ: u32 = 2;
+/// The right to atomic operations: `SW_RIGHT_ATOMIC`.
+pub const RIGHT_ATOMIC: u32 = 4;
 
 /// Takes lines of the log: `sw_log_function`.
 pub type LogFunction = Option<unsafe extern "C" fn(*mut c_void, u32, *const c_char)>;
@@ -122,6 +129,17 @@ impl Default for Config {
     }
 }
 
+/// The rights with these bits.
+pub(crate) fn rights(bits: u32) -> Result<Rights, MoverError> {
+    let all = [(RIGHT_WRITE, Rights::WRITE), (RIGHT_READ, Rights::READ), (RIGHT_ATOMIC, Rights::ATOMIC)];
+    let known = bits & !(RIGHT_WRITE | RIGHT_READ | RIGHT_ATOMIC) == 0;
+    let chosen = all.into_iter().filter(|(bit, _)| bits & bit != 0).map(|(_, right)| right);
+    chosen.reduce(|some, more| some | more).filter(|_| known).ok_or_else(|| {
+        let text = format!("rights are {bits:#x}: take SW_RIGHT_WRITE, SW_RIGHT_READ, SW_RIGHT_ATOMIC, or several");
+        MoverError::new(Code::Invalid, text)
+    })
+}
+
 /// The protection with this name.
 pub(crate) fn protection(name: &str) -> Result<Protection, MoverError> {
     match name {
@@ -140,6 +158,29 @@ pub struct Remote {
     pub bytes: [u8; 16],
 }
 
+/// A write or a read of a list: `struct sw_step`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CStep {
+    /// Our memory.
+    pub memory: u64,
+    /// Where it begins there.
+    pub offset: u64,
+    /// How many bytes.
+    pub length: u64,
+    /// The peer's memory.
+    pub remote: Remote,
+    /// Where it begins there.
+    pub at: u64,
+}
+
+impl From<CStep> for Step {
+    fn from(step: CStep) -> Step {
+        let CStep { memory, offset, length: bytes, remote, at } = step;
+        Step { memory, offset, bytes, remote: RemoteRegion::from_bytes(remote.bytes), at }
+    }
+}
+
 /// An event: `struct sw_event`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -152,7 +193,7 @@ pub struct CEvent {
     pub connection: u64,
     /// The caller's number for the operation.
     pub context: u64,
-    /// The tag of a message.
+    /// The tag of a message; the word as it was before an atomic operation.
     pub tag: u64,
     /// Bytes that were moved.
     pub bytes: u64,
@@ -171,7 +212,7 @@ impl From<Event> for CEvent {
             code: event.code as i32,
             connection: event.connection,
             context: event.context,
-            tag: event.tag,
+            tag: if event.kind == EventKind::AtomicDone { event.word } else { event.tag },
             bytes: event.bytes,
             service: event.service,
             immediate: event.immediate,

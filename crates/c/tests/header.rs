@@ -5,7 +5,10 @@ use std::fmt::Write as _;
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use strandway::{ABI_VERSION, CEvent, Config, NO_IMMEDIATE, PROGRESS_CALLERS, PROGRESS_THREAD, Remote};
+use strandway::{
+    ABI_VERSION, CEvent, CStep, Config, NO_IMMEDIATE, PROGRESS_CALLERS, PROGRESS_THREAD, RIGHT_ATOMIC, RIGHT_READ,
+    RIGHT_WRITE, Remote,
+};
 use strandway_mover::{Code, EventKind, Level};
 
 pub(crate) fn here(path: &str) -> PathBuf {
@@ -97,6 +100,7 @@ fn structures_and_numbers_are_alike_in_both_languages() {
     );
     layout!(CEvent, "sw_event", kind, code, connection, context, tag, bytes, service, immediate, reserved);
     layout!(Remote, "sw_remote", bytes);
+    layout!(CStep, "sw_step", memory, offset, length, remote, at);
     let upper = |name: String| {
         let mut words = String::new();
         for c in name.chars() {
@@ -111,12 +115,14 @@ fn structures_and_numbers_are_alike_in_both_languages() {
         let name = if code == Code::Ok { "SW_OK".into() } else { format!("SW_ERROR_{}", upper(format!("{code:?}"))) };
         claim(format!("{name} == {}", code as i32));
     }
-    use EventKind::{Accepted, Closed, Connected, ReceiveDone, SendDone, WriteDone, Written};
-    for kind in [Connected, Accepted, Closed, WriteDone, SendDone, ReceiveDone, Written] {
+    use EventKind::{Accepted, AtomicDone, Closed, Connected, ReadDone, ReceiveDone, SendDone, WriteDone, Written};
+    for kind in [Connected, Accepted, Closed, WriteDone, SendDone, ReceiveDone, Written, ReadDone, AtomicDone] {
         claim(format!("SW_{} == {}u", upper(format!("{kind:?}")), kind as u32));
     }
     claim(format!("SW_LOG_WARNING == {}u && SW_LOG_INFO == {}u", Level::Warning as u32, Level::Info as u32));
     claim(format!("SW_ABI_VERSION == {ABI_VERSION}u && SW_NO_IMMEDIATE == {NO_IMMEDIATE}u"));
+    claim(format!("SW_RIGHT_WRITE == {RIGHT_WRITE}u && SW_RIGHT_READ == {RIGHT_READ}u"));
+    claim(format!("SW_RIGHT_ATOMIC == {RIGHT_ATOMIC}u && SW_ALL_CONNECTIONS == 0u"));
     claim(format!("SW_PROGRESS_THREAD == {PROGRESS_THREAD}u && SW_PROGRESS_CALLERS == {PROGRESS_CALLERS}u"));
     let work = tempfile::tempdir().expect("a folder");
     let file = work.path().join("layout.c");

@@ -39,6 +39,21 @@ fn null_and_misaligned_pointers_are_codes() {
         assert_eq!(sw_connect(node, ptr::null(), 1, 0, room.as_mut_ptr()), INVALID);
         assert_eq!(sw_connect(node, [ptr::null()].as_ptr(), 1, 0, room.as_mut_ptr()), INVALID);
         assert_eq!(sw_write(node, connection, memory, 0, 8, ptr::null(), 0, 0, 0), INVALID);
+        assert_eq!(sw_read(node, connection, memory, 0, 8, ptr::null(), 0, 0), INVALID);
+        assert_eq!(sw_fetch_add(node, connection, odd.cast_const().cast(), 0, 1, 0), RANGE, "bytes have no alignment");
+        assert_eq!(sw_fetch_add(node, connection, ptr::null(), 0, 1, 0), INVALID);
+        let step = CStep { memory, offset: 0, length: 8, remote, at: 0 };
+        let mut posted = 9;
+        assert_eq!(sw_read_list(node, connection, ptr::null(), 1, 0, &raw mut posted), INVALID);
+        assert_eq!(sw_write_list(node, connection, &raw const step, usize::MAX, 0, &raw mut posted), INVALID);
+        assert_eq!(sw_write_list(node, connection, &raw const step, 1, 0, ptr::null_mut()), INVALID);
+        assert_eq!(sw_write_list(node, connection, &raw const step, 1, 0, &raw mut posted), RANGE);
+        assert_eq!(posted, 0);
+        assert_eq!(sw_compare_swap(node, connection, ptr::null(), 0, 1, 0, 0), INVALID);
+        for rights in [0, 8, u32::MAX] {
+            assert_eq!(sw_memory_expose_for(node, connection, memory, 0, 8, rights, &raw mut remote), INVALID);
+        }
+        assert_eq!(sw_memory_expose_for(node, connection, memory, 0, 8, 1, ptr::null_mut()), INVALID);
         assert_eq!(sw_poll(node, ptr::null_mut(), 8, room.as_mut_ptr().cast()), INVALID);
         assert_eq!(sw_poll(node, room.as_mut_ptr().cast(), 0, room.as_mut_ptr().cast()), INVALID);
         assert_eq!(sw_wait(node, room.as_mut_ptr().cast(), 1, 0, ptr::null_mut()), INVALID);

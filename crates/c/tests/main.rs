@@ -6,3 +6,4 @@ mod calls;
 mod example;
 mod header;
 mod hostile;
+mod nixl;

@@ -1,11 +1,12 @@
 //! The program that posts a plan's flows: at their start times, or when a trigger releases them.
 
 use crate::server::ORDERS;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use strandway_fabric::Plan;
 use strandway_fabric::plan::Start;
 use strandway_proto::application::{Action, Application, Channel, Event};
 use strandway_proto::message::Message;
+use strandway_proto::read::{ReadLimits, Reader, Target, Verdict};
 use strandway_proto::{HostId, MessageId, Span, Time};
 
 /// A plan's flows, sorted by host and by trigger. The programs of all hosts share one table.
@@ -19,8 +20,10 @@ pub struct FlowTable<'a> {
     /// Flows that wait for a trigger, sorted by trigger; and the index at which each trigger's flows begin.
     waiting: Vec<u32>,
     waiting_bounds: Vec<u32>,
-    /// How many flows start at each host, at a time or by a trigger.
+    /// How many flows start at each host, at a time, by a trigger or by a request.
     counts: Vec<u32>,
+    /// The answer to each request to read.
+    answers: BTreeMap<u32, u32>,
 }
 
 /// Sorts the numbers of items by group. Returns the numbers, and the index at which each group begins.
@@ -47,7 +50,7 @@ impl<'a> FlowTable<'a> {
         let numbered = || plan.flows.iter().zip(0u32..);
         let starting = numbered().filter_map(|(flow, index)| match flow.start {
             Start::At(_) => Some((plan.connections[flow.connection as usize].source.0 as usize, index)),
-            Start::On(..) | Start::Program => None,
+            Start::On(..) | Start::Asked(_) | Start::Program => None,
         });
         let hosts = plan.topology.hosts() as usize;
         let (mut starts, bounds) = grouped(hosts, starting);
@@ -55,21 +58,26 @@ impl<'a> FlowTable<'a> {
             starts[bounds[host] as usize..bounds[host + 1] as usize].sort_by_key(|&flow| {
                 match plan.flows[flow as usize].start {
                     Start::At(at) => (at, flow),
-                    Start::On(..) | Start::Program => (Time::NEVER, flow),
+                    Start::On(..) | Start::Asked(_) | Start::Program => (Time::NEVER, flow),
                 }
             });
         }
         let released = numbered().filter_map(|(flow, index)| match flow.start {
             Start::On(trigger, _) => Some((trigger as usize, index)),
-            Start::At(_) | Start::Program => None,
+            Start::At(_) | Start::Asked(_) | Start::Program => None,
         });
+        let answers = numbered().filter_map(|(flow, index)| match flow.start {
+            Start::Asked(request) => Some((request, index)),
+            _ => None,
+        });
+        let answers = answers.collect();
         let (waiting, waiting_bounds) = grouped(plan.triggers.len(), released);
         let mut counts = vec![0; hosts];
         for flow in &plan.flows {
             let posted = flow.start != Start::Program;
             counts[plan.connections[flow.connection as usize].source.0 as usize] += u32::from(posted);
         }
-        FlowTable { plan, starts, bounds, waiting, waiting_bounds, counts }
+        FlowTable { plan, starts, bounds, waiting, waiting_bounds, counts, answers }
     }
 
     /// The flows that wait for a trigger.
@@ -142,6 +150,10 @@ pub struct Flows<'a> {
     actions: VecDeque<Action>,
     /// Flows of this host that have not finished.
     left: u32,
+    /// This host's requests to read, by their connection, with the number of each.
+    reading: BTreeMap<u32, (Reader<u32>, BTreeMap<u32, u32>)>,
+    /// Requests to read from this host, by their connection, with the number of the next.
+    answering: BTreeMap<u32, (Target<u32>, u32)>,
 }
 
 impl<'a> Flows<'a> {
@@ -150,7 +162,18 @@ impl<'a> Flows<'a> {
         let next = table.bounds[host.0 as usize];
         let end = table.bounds[host.0 as usize + 1];
         let left = table.counts[host.0 as usize];
-        Flows { table, host, next, end, counts: Vec::new(), released: Vec::new(), actions: VecDeque::new(), left }
+        Flows {
+            table,
+            host,
+            next,
+            end,
+            counts: Vec::new(),
+            released: Vec::new(),
+            actions: VecDeque::new(),
+            left,
+            reading: BTreeMap::new(),
+            answering: BTreeMap::new(),
+        }
     }
 
     /// The start time of the next flow that waits only for its time.
@@ -160,7 +183,7 @@ impl<'a> Flows<'a> {
         }
         match self.table.plan.flows[self.table.starts[self.next as usize] as usize].start {
             Start::At(at) => at,
-            Start::On(..) | Start::Program => Time::NEVER,
+            Start::On(..) | Start::Asked(_) | Start::Program => Time::NEVER,
         }
     }
 
@@ -169,6 +192,70 @@ impl<'a> Flows<'a> {
         let connection = &self.table.plan.connections[plan.connection as usize];
         let channel = Channel { peer: connection.destination, number: plan.connection, profile: connection.profile };
         Action::Post { channel, message: Message { id: MessageId(flow), bytes: plan.bytes } }
+    }
+
+    /// A flow begins. A request to read may have to wait for answers to others.
+    fn begin_flow(&mut self, flow: u32) {
+        if !self.table.answers.contains_key(&flow) {
+            let action = self.post(flow);
+            return self.actions.push_back(action);
+        }
+        let connection = self.table.plan.flows[flow as usize].connection;
+        let (reader, numbers) =
+            self.reading.entry(connection).or_insert_with(|| (Reader::new(ReadLimits::DEFAULT), BTreeMap::new()));
+        let number = reader.ask(flow);
+        numbers.insert(flow, number);
+        self.send_requests(connection);
+    }
+
+    fn send_requests(&mut self, connection: u32) {
+        while let Some((reader, _)) = self.reading.get_mut(&connection)
+            && let Some(&request) = reader.poll_request().and_then(|number| reader.get(number))
+        {
+            let action = self.post(request);
+            self.actions.push_back(action);
+        }
+    }
+
+    /// The answer to a request of this host is here.
+    fn finish_read(&mut self, request: u32) {
+        let connection = self.table.plan.flows[request as usize].connection;
+        if let Some((reader, numbers)) = self.reading.get_mut(&connection)
+            && let Some(number) = numbers.remove(&request)
+        {
+            reader.finish(number);
+            self.send_requests(connection);
+        }
+    }
+
+    /// A request is here, which this flow answers.
+    fn handle_request(&mut self, request: u32, answer: u32) {
+        let flows = &self.table.plan.flows;
+        let connection = flows[request as usize].connection;
+        let (target, next) = self.answering.entry(connection).or_insert_with(|| (Target::new(ReadLimits::DEFAULT), 0));
+        let verdict = target.handle_request(*next);
+        assert!(verdict == Verdict::Answer, "readers keep to the same limits");
+        *next = next.wrapping_add(1);
+        target.push(flows[answer as usize].bytes, answer);
+        self.send_answers(connection);
+    }
+
+    fn send_answers(&mut self, connection: u32) {
+        while let Some((target, _)) = self.answering.get_mut(&connection)
+            && let Some(answer) = target.poll_answer()
+        {
+            let action = self.post(answer);
+            self.actions.push_back(action);
+        }
+    }
+
+    /// The reader has an answer of this host.
+    fn finish_answer(&mut self, request: u32, bytes: u64) {
+        let connection = self.table.plan.flows[request as usize].connection;
+        if let Some((target, _)) = self.answering.get_mut(&connection) {
+            target.finish(bytes);
+            self.send_answers(connection);
+        }
     }
 
     /// A flow that ended here fires a trigger. `order` gives simultaneous signals a fixed order.
@@ -223,11 +310,22 @@ impl Application for Flows<'_> {
         match *event {
             Event::Sent { message } => {
                 self.left = self.left.saturating_sub(1);
+                if let Some(flow) = flows.get(message.0 as usize)
+                    && let Start::Asked(request) = flow.start
+                {
+                    self.finish_answer(request, flow.bytes);
+                }
                 if let Some(trigger) = flows.get(message.0 as usize).and_then(|f| f.on_sent) {
                     self.pull(now, trigger, 2 * message.0);
                 }
             }
             Event::Received { message, .. } => {
+                if let Some(&answer) = self.table.answers.get(&message.0) {
+                    self.handle_request(message.0, answer);
+                }
+                if let Some(&Start::Asked(request)) = flows.get(message.0 as usize).map(|flow| &flow.start) {
+                    self.finish_read(request);
+                }
                 if let Some(trigger) = flows.get(message.0 as usize).and_then(|f| f.on_received) {
                     self.pull(now, trigger, 2 * message.0 + 1);
                 }
@@ -235,8 +333,7 @@ impl Application for Flows<'_> {
             // Ranks that share a server.
             Event::Signal { order, .. } if order >= FlowTable::orders_of(flows.len()) => {}
             Event::Signal { order, word } if order >= 2 * flows.len() as u32 => {
-                let action = self.post(word);
-                self.actions.push_back(action);
+                self.begin_flow(word);
             }
             Event::Signal { word, .. } => self.fire(now, word),
             // A flow that failed stays unfinished, and the report says so.
@@ -254,21 +351,22 @@ impl Application for Flows<'_> {
         if self.next_start() <= now && self.released.first().is_none_or(|r| r.0 > now) {
             let flow = self.table.starts[self.next as usize];
             self.next += 1;
-            let action = self.post(flow);
-            self.actions.push_back(action);
+            self.begin_flow(flow);
         }
     }
 
     fn poll_action(&mut self, now: Time) -> Option<Action> {
-        if let Some(action) = self.actions.pop_front() {
-            return Some(action);
+        loop {
+            if let Some(action) = self.actions.pop_front() {
+                return Some(action);
+            }
+            let &(at, flow) = self.released.first()?;
+            if at > now {
+                return None;
+            }
+            self.released.remove(0);
+            self.begin_flow(flow);
         }
-        let &(at, flow) = self.released.first()?;
-        if at > now {
-            return None;
-        }
-        self.released.remove(0);
-        Some(self.post(flow))
     }
 
     fn poll_timeout(&self) -> Time {

@@ -86,6 +86,9 @@ pub enum Start {
     /// the host where the first flow that waits for it starts. A signal from another host to that host, and from it to
     /// another host, takes one [`Topology::news_between`] each, since no signal travels faster than the fabric.
     On(u32, Span),
+    /// When the flow of this index has arrived at the source of this one: a request to read, of which this flow is the
+    /// answer ([`strandway_proto::read`]). A request has one answer.
+    Asked(u32),
     /// When its program posts it. The plan lists such a flow only so that it is measured.
     Program,
 }

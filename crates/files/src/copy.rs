@@ -253,6 +253,9 @@ const fn connection_of(completion: &Completion) -> Option<Connection> {
         | Completion::Control { connection, .. }
         | Completion::Injected { connection, .. }
         | Completion::Whole { connection, .. }
+        | Completion::Read { connection, .. }
+        | Completion::Fetched { connection, .. }
+        | Completion::Refused { connection, .. }
         | Completion::Closed { connection, .. } => Some(*connection),
         Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } | Completion::Probed { .. } => {
             None

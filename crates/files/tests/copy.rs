@@ -333,7 +333,7 @@ impl Wild {
         let mut node = Node::bind(config.clone()).expect("sockets");
         let connection = node.connect(&[at]).expect("a call");
         let inbox = node.register(vec![0; MESSAGE_MAX]);
-        let memory = RemoteRegion { key: 0, bytes: 0 };
+        let memory = RemoteRegion::to_write(0, 0);
         let mut wild = Wild { node, connection, memory, inbox };
         assert!(matches!(wild.next(), Completion::Connected { .. }));
         let hello = Message::Hello { version: VERSION, block_log2: 16, slots: 4, dry_run: false, directory: vec![] };

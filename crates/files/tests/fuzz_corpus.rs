@@ -26,7 +26,7 @@ fn copy_seeds() -> Vec<(&'static str, Vec<u8>)> {
     Piece::Abandon { id: 2 }.put(&mut parcel);
     vec![
         ("hello", hello.encode()),
-        ("welcome", Message::Welcome { memory: RemoteRegion { key: 3, bytes: 4 }, slots: 8 }.encode()),
+        ("welcome", Message::Welcome { memory: RemoteRegion::to_write(3, 4), slots: 8 }.encode()),
         ("refused", Message::Refused(FileError::ReadOnly).encode()),
         ("offer", Message::Offer(entries.clone()).encode()),
         ("settle", Message::Settle(entries).encode()),

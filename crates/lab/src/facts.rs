@@ -50,7 +50,8 @@ pub(crate) fn report_beside(
     singly: &[Option<f64>],
 ) -> Report {
     let plan = &experiment.plan;
-    let lives: Vec<Life> = experiment.messages.iter().map(|m| life(m, &measured.flows)).collect();
+    let lives: Vec<Life> =
+        experiment.messages.iter().map(|m| life(m, &experiment.plan.flows, &measured.flows)).collect();
     // Messages without entries in the plan. If their times are not known one by one, percentiles come from
     // histograms, and values that need the times of each message are absent.
     let crowd = Crowd::new(experiment, measured);

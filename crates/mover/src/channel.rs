@@ -1,5 +1,6 @@
 //! The state of one connection: which sends and receives wait for each other, and what the node has.
 
+use crate::event::EventKind;
 use crate::record::{RECORD, Record};
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -25,6 +26,13 @@ pub(crate) struct Job {
     pub(crate) bytes: u64,
     /// The tag, if it is a message.
     pub(crate) tag: Option<u64>,
+}
+
+impl Job {
+    /// The event of a send or write.
+    pub(crate) const fn kind(&self) -> EventKind {
+        if self.tag.is_some() { EventKind::SendDone } else { EventKind::WriteDone }
+    }
 }
 
 /// A receive that the peer has announced.
@@ -65,6 +73,8 @@ pub(crate) struct Channel {
     pub(crate) posted: VecDeque<(Operation, Option<Job>)>,
     /// How many of them are a caller's.
     pub(crate) writing: usize,
+    /// Reads and atomic operations that the node has.
+    pub(crate) asked: HashMap<Operation, (EventKind, Job)>,
     /// Announced receives of the peer, by tag.
     offers: HashMap<u64, VecDeque<Offer>>,
     offered: usize,
@@ -90,6 +100,7 @@ impl Channel {
             records: VecDeque::new(),
             posted: VecDeque::new(),
             writing: 0,
+            asked: HashMap::new(),
             offers: HashMap::new(),
             offered: 0,
             sends: HashMap::new(),
@@ -99,9 +110,9 @@ impl Channel {
         }
     }
 
-    /// Unfinished sends and writes of callers.
-    pub(crate) const fn unfinished(&self) -> usize {
-        self.writing + self.sending
+    /// Unfinished operations of callers other than receives.
+    pub(crate) fn unfinished(&self) -> usize {
+        self.writing + self.sending + self.asked.len()
     }
 
     /// The oldest announced receive with a tag.
@@ -147,11 +158,15 @@ impl Channel {
         number
     }
 
-    /// All jobs that are not finished, sends and writes first.
-    pub(crate) fn unfinished_jobs(self) -> (Vec<Job>, Vec<Job>) {
-        let mut out: Vec<Job> = self.posted.into_iter().filter_map(|(_, job)| job).collect();
-        out.extend(self.sends.into_values().flatten());
-        (out, self.receives.into_values().map(|receive| receive.job).collect())
+    /// All jobs that are not finished, with the kinds of their events, sends and writes first.
+    pub(crate) fn unfinished_jobs(self) -> Vec<(EventKind, Job)> {
+        let posted = self.posted.into_iter().filter_map(|(_, job)| job);
+        let out = posted.chain(self.sends.into_values().flatten()).map(|job| (job.kind(), job));
+        let mut asked: Vec<(Operation, (EventKind, Job))> = self.asked.into_iter().collect();
+        asked.sort_by_key(|(operation, _)| *operation);
+        let asked = asked.into_iter().map(|(_, job)| job);
+        let receives = self.receives.into_values().map(|receive| (EventKind::ReceiveDone, receive.job));
+        out.chain(asked).chain(receives).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Errors as stable numbers, each with its text.
 
 use std::fmt;
-use strandway_udp::{Error, Reason};
+use strandway_udp::{Error, Reason, Refusal};
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
@@ -84,6 +84,12 @@ codes! {
     Internal = -25, "an error of this library: please report it";
     /// The caller's structure is of another version of the interface.
     Version = -26, "the structure is of another version of the interface: compile with the header of this library";
+    /// A read named a key that opens nothing.
+    NoKey = -27, "the key opens nothing to this connection: it is wrong, or the peer has taken it back";
+    /// A read named memory that its owner has not exposed for reading.
+    NoRight = -28, "the peer has not exposed that memory for this: ask it for another right";
+    /// A read named bytes beyond what its owner has exposed.
+    RemoteRange = -29, "the bytes do not lie within the range that the peer has exposed";
 }
 
 /// A call that failed: its code, and a text with the particulars.
@@ -118,7 +124,7 @@ impl std::error::Error for MoverError {}
 impl From<Error> for MoverError {
     fn from(error: Error) -> MoverError {
         let code = match &error {
-            Error::Config(_) | Error::OnlyPartial | Error::IsPartial => Code::Config,
+            Error::Config(_) | Error::OnlyPartial | Error::IsPartial | Error::OnlyWrites => Code::Config,
             Error::Socket { .. } | Error::Wait(_) | Error::Random => Code::System,
             Error::NoRegion => Code::NoMemory,
             Error::Range { .. } => Code::Range,
@@ -127,9 +133,20 @@ impl From<Error> for MoverError {
             Error::NoConnection => Code::NoConnection,
             Error::NotConnected => Code::NotConnected,
             Error::Busy { .. } | Error::TooManyConnections { .. } | Error::TooManyKeys { .. } => Code::Busy,
+            Error::NoRight => Code::NoRight,
             Error::NoGroup | Error::NoSlot | Error::NotOpen => Code::Internal,
         };
         MoverError { code, text: error.to_string() }
+    }
+}
+
+/// The code of an operation that the peer has refused.
+pub(crate) const fn code_of_refusal(refusal: Refusal) -> Code {
+    match refusal {
+        Refusal::NoKey => Code::NoKey,
+        Refusal::NoRight => Code::NoRight,
+        Refusal::Range => Code::RemoteRange,
+        Refusal::TooMany => Code::Busy,
     }
 }
 

@@ -20,6 +20,10 @@ pub enum EventKind {
     ReceiveDone = 6,
     /// A peer's write with an immediate is in our memory.
     Written = 7,
+    /// A read of ours has ended. If its code is [`Code::Ok`], all its bytes are in our memory.
+    ReadDone = 8,
+    /// An atomic operation of ours has ended. If its code is [`Code::Ok`], it happened once.
+    AtomicDone = 9,
 }
 
 /// One event.
@@ -35,7 +39,9 @@ pub struct Event {
     pub context: u64,
     /// The tag of a message.
     pub tag: u64,
-    /// Bytes of the message or write. A receive may be longer than its message.
+    /// The word as it was before an atomic operation.
+    pub word: u64,
+    /// Bytes of the message, write or read. A receive may be longer than its message.
     pub bytes: u64,
     /// The number that came with a peer's write.
     pub immediate: u32,
@@ -45,6 +51,6 @@ pub struct Event {
 
 impl Event {
     pub(crate) const fn new(kind: EventKind, connection: u64) -> Event {
-        Event { kind, code: Code::Ok, connection, context: 0, tag: 0, bytes: 0, immediate: 0, service: 0 }
+        Event { kind, code: Code::Ok, connection, context: 0, tag: 0, word: 0, bytes: 0, immediate: 0, service: 0 }
     }
 }

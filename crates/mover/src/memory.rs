@@ -91,7 +91,7 @@ impl Memories {
             extent.handles -= 1;
         }
         for (key, _) in self.handles.remove(&number).into_iter().flat_map(|handle| handle.keys) {
-            node.revoke(RemoteRegion { key, bytes: 0 });
+            node.revoke(RemoteRegion::to_write(key, 0));
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use strandway_udp::{Node, RemoteRegion};
+use strandway_udp::{Node, RemoteRegion, Rights};
 
 /// The longest time for which a thread spins before it sleeps; ours, as long as nodes do.
 const PATIENCE: Duration = Duration::from_micros(50);
@@ -181,11 +181,28 @@ impl Mover {
     /// # Errors
     /// If the connection, memory or range is not there, or the memory is for reading only.
     pub fn expose(&self, connection: u64, memory: u64, offset: u64, length: u64) -> Result<RemoteRegion, MoverError> {
-        self.call(|state| state.expose(connection, memory, offset, length))
+        self.expose_for(connection, memory, offset, length, Rights::WRITE)
+    }
+
+    /// Allows the peer of a connection to do these things with a range of memory, until [`Mover::revoke`],
+    /// [`Mover::release`] or the end of the connection. Connection 0 stands for all, also later ones. The peer needs the
+    /// result.
+    ///
+    /// # Errors
+    /// As for [`Mover::expose`]; memory for reading only can be exposed for [`Rights::READ`] alone.
+    pub fn expose_for(
+        &self,
+        connection: u64,
+        memory: u64,
+        offset: u64,
+        length: u64,
+        rights: Rights,
+    ) -> Result<RemoteRegion, MoverError> {
+        self.call(|state| state.expose(connection, memory, (offset, length), rights))
     }
 
     /// Takes back what [`Mover::expose`] gave; false if it was not valid. A write under way that names it ends its
-    /// connection.
+    /// connection, a read whose answer has not begun is refused.
     ///
     /// # Errors
     /// [`Code::Internal`] only.
@@ -348,7 +365,7 @@ impl Mover {
     }
 
     /// A call that posts something: threads that sleep have to look.
-    fn call<T>(&self, job: impl FnOnce(&mut State) -> Result<T, MoverError>) -> Result<T, MoverError> {
+    pub(crate) fn call<T>(&self, job: impl FnOnce(&mut State) -> Result<T, MoverError>) -> Result<T, MoverError> {
         let inner = &self.inner;
         let mut state = inner.lock()?;
         let had = state.events.is_empty();

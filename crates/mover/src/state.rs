@@ -1,7 +1,7 @@
 //! The part of a mover behind its lock: the node, memory, connections, events.
 
 use crate::channel::{CONTROL, CONTROLS, Channel, Job, MESSAGE, Offer, RECORDS, Receive};
-use crate::code::{Code, MoverError, code_of};
+use crate::code::{Code, MoverError, code_of, code_of_refusal};
 use crate::event::{Event, EventKind};
 use crate::interests::{Interests, Sleeper};
 use crate::memory::Memories;
@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddrV6;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use strandway_udp::{Completion, Connection, Node, RemoteRegion};
+use strandway_udp::{Completion, Connection, Node, RemoteRegion, Rights};
 
 /// Packets rest while this many events wait to be taken; ours.
 const EVENTS_MAX: usize = 16_384;
@@ -79,7 +79,7 @@ impl State {
     }
 
     /// A connection whose peer has said hello.
-    fn ready(&mut self, number: u64) -> Result<&mut Channel, MoverError> {
+    pub(crate) fn ready(&mut self, number: u64) -> Result<&mut Channel, MoverError> {
         match self.channels.get_mut(&number) {
             Some(channel) if channel.ready => Ok(channel),
             Some(_) => Err(MoverError::of(Code::NotConnected)),
@@ -94,16 +94,21 @@ impl State {
         Ok(())
     }
 
+    /// `number`: a connection, or 0 for all.
     pub(crate) fn expose(
         &mut self,
         number: u64,
         memory: u64,
-        offset: u64,
-        length: u64,
+        (offset, length): (u64, u64),
+        rights: Rights,
     ) -> Result<RemoteRegion, MoverError> {
-        let (region, range) = self.memories.place(memory, offset, length, true)?;
-        let connection = self.ready(number)?.connection;
-        let remote = self.node.expose(connection, region, range)?;
+        let (region, range) = self.memories.place(memory, offset, length, rights != Rights::READ)?;
+        let remote = if number == 0 {
+            self.node.expose_to_all(region, range, rights)?
+        } else {
+            let connection = self.ready(number)?.connection;
+            self.node.expose_for(connection, region, range, rights)?
+        };
         self.memories.add_key(memory, remote.key, number);
         Ok(remote)
     }
@@ -145,7 +150,7 @@ impl State {
     }
 
     /// May the connection have another send or write?
-    fn room(&mut self, number: u64) -> Result<(), MoverError> {
+    pub(crate) fn room(&mut self, number: u64) -> Result<(), MoverError> {
         let most = self.operations_max;
         match self.ready(number)?.unfinished() < most {
             true => Ok(()),
@@ -155,7 +160,7 @@ impl State {
 
     /// Writes a message into the receive that waits for it.
     fn answer(&mut self, number: u64, job: Job, offer: Offer) -> Result<(), MoverError> {
-        let remote = RemoteRegion { key: offer.key, bytes: offer.bytes };
+        let remote = RemoteRegion::to_write(offer.key, offer.bytes);
         self.post(number, job, remote, 0, Some(MESSAGE | offer.number))
     }
 
@@ -303,6 +308,13 @@ impl State {
                 channel.writing -= 1;
                 self.finish(number, job, Code::Ok);
             }
+            Completion::Read { connection, operation, .. } => self.finish_asked(connection, operation, Code::Ok, 0),
+            Completion::Fetched { connection, operation, word } => {
+                self.finish_asked(connection, operation, Code::Ok, word);
+            }
+            Completion::Refused { connection, operation, refusal } => {
+                self.finish_asked(connection, operation, code_of_refusal(refusal), 0);
+            }
             Completion::Received { connection, bytes, .. } => self.handle_control(connection, bytes),
             Completion::Written { connection, immediate, bytes } => self.handle_written(connection, immediate, bytes),
             Completion::Closed { connection, reason } => {
@@ -315,7 +327,7 @@ impl State {
         }
     }
 
-    fn channel(&mut self, connection: Connection) -> Option<(u64, &mut Channel)> {
+    pub(crate) fn channel(&mut self, connection: Connection) -> Option<(u64, &mut Channel)> {
         let number = *self.numbers.get(&connection)?;
         Some((number, self.channels.get_mut(&number)?))
     }
@@ -419,7 +431,7 @@ impl State {
         let Some(Receive { job, key }) = receive.filter(|receive| bytes <= receive.job.bytes) else {
             return self.refuse(number, Code::Violation);
         };
-        self.node.revoke(RemoteRegion { key, bytes: 0 });
+        self.node.revoke(RemoteRegion::to_write(key, 0));
         self.memories.let_go(job.memory);
         self.notify_end(number, Job { bytes, ..job }, EventKind::ReceiveDone, Code::Ok);
     }
@@ -427,8 +439,7 @@ impl State {
     /// A send or write has ended.
     fn finish(&mut self, number: u64, job: Job, code: Code) {
         self.memories.let_go(job.memory);
-        let kind = if job.tag.is_some() { EventKind::SendDone } else { EventKind::WriteDone };
-        self.notify_end(number, job, kind, code);
+        self.notify_end(number, job, job.kind(), code);
     }
 
     fn notify_end(&mut self, number: u64, job: Job, kind: EventKind, code: Code) {
@@ -453,13 +464,10 @@ impl State {
             let _ = self.node.deregister(desk);
         }
         let known = channel.ready || channel.calls;
-        let (out, receives) = channel.unfinished_jobs();
-        for job in out {
-            self.finish(number, job, code);
-        }
-        for job in receives {
+        for (kind, job) in channel.unfinished_jobs() {
             self.memories.let_go(job.memory);
-            self.notify_end(number, Job { bytes: 0, ..job }, EventKind::ReceiveDone, code);
+            let bytes = if kind == EventKind::ReceiveDone { 0 } else { job.bytes };
+            self.notify_end(number, Job { bytes, ..job }, kind, code);
         }
         if known {
             self.events.push_back(Event { code, ..Event::new(EventKind::Closed, number) });

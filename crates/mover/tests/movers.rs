@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use strandway_mover::{Code, Event, EventKind, Level, LogSink, Mover, Options, Progress};
-use strandway_udp::RemoteRegion;
 use strandway_udp::address::{kept, loopback};
+use strandway_udp::{RemoteRegion, Rights};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -261,5 +261,73 @@ fn many_threads_share_a_mover() {
             });
         }
     });
-    assert_eq!(a.mover.revoke(RemoteRegion { key: 1, bytes: 1 }), Ok(false));
+    assert_eq!(a.mover.revoke(RemoteRegion::to_write(1, 1)), Ok(false));
+}
+
+#[test]
+fn reads_and_atomic_operations_end_with_events_of_their_own() {
+    for progress in [Progress::Thread, Progress::Callers] {
+        let [mut a, mut b] = pair(&Options { progress, ..options() });
+        let (into, there) =
+            (memory(&a.mover, vec![0; 70_000]), memory(&b.mover, (0..70_000).map(|i| i as u8).collect()));
+        let shown: &'static [u8] = vec![5; 100].leak();
+        let shown = b.mover.show(shown.as_ptr().addr(), 100, || shown).expect("registered");
+        let remote = b.mover.expose_for(b.connection, there, 0, 70_000, Rights::READ).expect("a key");
+        for (context, at) in [(1, 0), (2, 30_000), (3, 69_999)] {
+            a.mover.read(a.connection, into, at, 70_000 - at, remote, at, context).expect("posted");
+        }
+        let mut ended = Vec::new();
+        while ended.len() < 3 {
+            b.mover.progress().expect("works");
+            ended.extend(a.mover.wait(4, Duration::from_millis(1)).expect("works"));
+        }
+        let ended: Vec<_> = ended.into_iter().map(|e| (e.kind, e.code, e.context, e.bytes)).collect();
+        let done = |context, bytes| (EventKind::ReadDone, Code::Ok, context, bytes);
+        assert_eq!(ended, [done(1, 70_000), done(2, 40_000), done(3, 1)]);
+        // The bytes go on to b, which adds to the first word.
+        let words = b.mover.expose_for(0, there, 8, 16, Rights::ATOMIC | Rights::WRITE).expect("a key for all");
+        a.mover.write(a.connection, into, 0, 8, words, 8, None, 4).expect("posted");
+        a.mover.fetch_add(a.connection, words, 8, 10, 5).expect("posted");
+        a.mover.compare_swap(a.connection, words, 8, 1, 2, 6).expect("posted");
+        let mut fetched = Vec::new();
+        while fetched.len() < 3 {
+            b.mover.progress().expect("works");
+            fetched.extend(a.mover.wait(4, Duration::from_millis(1)).expect("works"));
+        }
+        let first = u64::from_ne_bytes([0, 1, 2, 3, 4, 5, 6, 7]);
+        let fetched: Vec<_> = fetched.into_iter().map(|e| (e.kind, e.context, e.word)).collect();
+        let atomic = |context, word| (EventKind::AtomicDone, context, word);
+        assert_eq!(fetched, [(EventKind::WriteDone, 4, 0), atomic(5, first), atomic(6, first + 10)]);
+        // Mistakes that this side sees, and mistakes that the peer refuses.
+        let refused =
+            |a: &Party, remote, at| a.mover.read(a.connection, into, 0, 10, remote, at, 7).expect_err("wrong").code;
+        assert_eq!(refused(&a, words, 0), Code::NoRight);
+        assert_eq!(refused(&a, remote, 69_991), Code::Range);
+        assert_eq!(a.mover.fetch_add(a.connection, remote, 0, 1, 7).expect_err("wrong").code, Code::NoRight);
+        assert_eq!(b.mover.expose_for(0, shown, 0, 100, Rights::WRITE).expect_err("shown").code, Code::ReadOnly);
+        let shown = b.mover.expose_for(0, shown, 0, 100, Rights::READ).expect("a key");
+        assert_eq!(b.mover.revoke(shown), Ok(true));
+        let wide = RemoteRegion { bytes: 1 << 40, ..remote };
+        let wrong = RemoteRegion { rights: Rights::READ, ..words };
+        for (claimed, at, code) in
+            [(shown, 0, Code::NoKey), (wide, 69_991, Code::RemoteRange), (wrong, 0, Code::NoRight)]
+        {
+            a.mover.read(a.connection, into, 0, 10, claimed, at, 8).expect("posted");
+            let ended = loop {
+                b.mover.progress().expect("works");
+                if let Some(event) = a.mover.wait(1, Duration::from_millis(1)).expect("works").pop() {
+                    break event;
+                }
+            };
+            assert_eq!((ended.kind, ended.code, ended.context), (EventKind::ReadDone, code, 8));
+        }
+        // The end of the connection ends reads, too.
+        a.mover.read(a.connection, into, 0, 70_000, remote, 0, 9).expect("posted");
+        a.mover.close(a.connection).expect("open");
+        let ended = a.until(EventKind::ReadDone);
+        assert_eq!((ended.code, ended.context), (Code::ClosedHere, 9));
+        a.mover.release(into).expect("unused");
+        b.until(EventKind::Closed);
+        b.mover.release(there).expect("unused");
+    }
 }

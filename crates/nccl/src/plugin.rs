@@ -218,7 +218,7 @@ impl Net {
                 }
             }
             // The plug-in exposes no memory.
-            EventKind::WriteDone | EventKind::Written => {}
+            EventKind::WriteDone | EventKind::Written | EventKind::ReadDone | EventKind::AtomicDone => {}
         }
     }
 }

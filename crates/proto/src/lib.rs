@@ -25,6 +25,7 @@ pub mod profile;
 pub mod program;
 pub mod queue;
 pub mod rank_times;
+pub mod read;
 pub mod reliability;
 pub mod repair;
 pub mod rng;

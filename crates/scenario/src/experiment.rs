@@ -227,6 +227,10 @@ impl Experiment {
     pub fn start_of(&self, message: &Message) -> Option<Time> {
         match self.plan.flows[message.first as usize].start {
             Start::At(at) => Some(at),
+            Start::Asked(request) => match self.plan.flows[request as usize].start {
+                Start::At(at) => Some(at),
+                _ => None,
+            },
             Start::On(..) | Start::Program => None,
         }
     }

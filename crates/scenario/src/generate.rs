@@ -130,13 +130,15 @@ impl Maker<'_> {
         }
     }
 
-    /// A trigger that fires when the sender knows that the whole `message` has arrived.
+    /// A trigger that fires when the sender, or the reader, knows that the whole `message` has arrived.
     fn after(&mut self, message: usize) -> u32 {
         let Message { first, pieces, .. } = self.traffic.messages[message];
         let trigger = self.traffic.triggers.len() as u32;
         self.traffic.triggers.push(TriggerPlan { needed: pieces });
         for flow in first..first + pieces {
-            self.traffic.flows[flow as usize].on_sent = Some(trigger);
+            let flow = &mut self.traffic.flows[flow as usize];
+            let on = if self.workload.reads { &mut flow.on_received } else { &mut flow.on_sent };
+            *on = Some(trigger);
         }
         trigger
     }
@@ -144,7 +146,8 @@ impl Maker<'_> {
     /// All messages of one pair; each is posted when the previous one is complete.
     fn pair(&mut self, source: u32, destination: u32, size: Bytes, start: Span, id: Option<u32>) {
         let Common { messages, gap, connections, .. } = self.workload.common;
-        if !self.room(u64::from(messages) * u64::from(connections)) {
+        let each = 1 + u64::from(self.workload.reads);
+        if !self.room(u64::from(messages) * u64::from(connections) * each) {
             return;
         }
         let over = self.open(source, destination);
@@ -211,7 +214,8 @@ impl Maker<'_> {
             if at >= end {
                 break;
             }
-            if !self.room(u64::from(self.workload.common.connections)) || at > 9e15 {
+            let each = 1 + u64::from(self.workload.reads);
+            if !self.room(u64::from(self.workload.common.connections) * each) || at > 9e15 {
                 return;
             }
             let source = self.random.below(hosts);

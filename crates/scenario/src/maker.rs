@@ -12,6 +12,7 @@ use strandway_collective::{Group, Multicast, Pipe, ScriptedJob};
 use strandway_fabric::plan::{ConnectionPlan, FlowPlan, Start, TriggerPlan};
 use strandway_fabric::{Members, Topology};
 use strandway_import::FLOWS_MAX;
+use strandway_proto::read::REQUEST_BYTES;
 use strandway_proto::rng::Random;
 use strandway_proto::units::{Bytes, Rate, Span, Time};
 use strandway_proto::{HostId, Profile};
@@ -77,6 +78,8 @@ pub(crate) struct Head {
     pub(crate) profile: Option<Profile>,
     /// The share of its pairs that use a single path.
     pub(crate) ordered: Option<f64>,
+    /// True: receivers read their messages, that is, each message follows a request of its receiver.
+    pub(crate) reads: bool,
 }
 
 /// Keys that most kinds have.
@@ -167,6 +170,14 @@ impl Maker<'_> {
             });
         }
         let pair = first..self.traffic.connections.len() as u32;
+        if self.workload.reads {
+            let requests = pair.clone().map(|connection| {
+                let ConnectionPlan { source, destination, profile } = self.traffic.connections[connection as usize];
+                ConnectionPlan { source: destination, destination: source, profile }
+            });
+            let requests: Vec<ConnectionPlan> = requests.collect();
+            self.traffic.connections.extend(requests);
+        }
         if self.workload.ordered.is_some() {
             self.pairs.push(pair.clone());
         }
@@ -175,6 +186,9 @@ impl Maker<'_> {
 
     /// Posts one message, striped over these connections.
     pub(super) fn post(&mut self, over: Range<u32>, bytes: Bytes, start: Start, id: Option<u32>) -> usize {
+        if self.workload.reads {
+            return self.post_read(over, bytes, start, id);
+        }
         let pieces = u64::from(over.end - over.start).min(bytes.0.max(1));
         let first = self.traffic.flows.len() as u32;
         for (i, connection) in (0..pieces).zip(over) {
@@ -183,6 +197,25 @@ impl Maker<'_> {
         }
         let message = Message { first, pieces: pieces as u32, class: self.class, id, bytes: bytes.0 };
         self.traffic.messages.push(message);
+        self.traffic.messages.len() - 1
+    }
+
+    /// Posts one message that its receiver reads: a request for each piece, and the pieces as answers.
+    fn post_read(&mut self, over: Range<u32>, bytes: Bytes, start: Start, id: Option<u32>) -> usize {
+        let pieces = u64::from(over.end - over.start).min(bytes.0.max(1)) as u32;
+        let first = self.traffic.flows.len() as u32;
+        for (i, connection) in (0..pieces).zip(over.clone()) {
+            let part = bytes.0 / u64::from(pieces) + u64::from(u64::from(i) < bytes.0 % u64::from(pieces));
+            let start = Start::Asked(first + pieces + i);
+            self.traffic.flows.push(FlowPlan { connection, bytes: part, start, on_sent: None, on_received: None });
+        }
+        for connection in over.take(pieces as usize) {
+            // Requests travel the other way, over connections of their own. Each follows the connection of its answers.
+            let connection = connection + self.workload.common.connections;
+            let bytes = REQUEST_BYTES;
+            self.traffic.flows.push(FlowPlan { connection, bytes, start, on_sent: None, on_received: None });
+        }
+        self.traffic.messages.push(Message { first, pieces, class: self.class, id, bytes: bytes.0 });
         self.traffic.messages.len() - 1
     }
 

@@ -133,7 +133,7 @@ fn one_job(sink: &Sink, scenario: &Scenario, name: String, table: &Table) -> Opt
     keys::finish(section, "job");
     let kind = Kind::Job(Box::new(written?));
     (sink.count() == before)
-        .then_some(Workload { head: Head { class, section: name, common, profile, ordered: None }, kind })
+        .then_some(Workload { head: Head { class, section: name, common, profile, ordered: None, reads: false }, kind })
 }
 
 /// The name of a workload in reports.
@@ -164,12 +164,15 @@ fn one(sink: &Sink, scenario: &Scenario, name: String, table: Option<&Table>) ->
     let class = class(&section, kind);
     let before = sink.count();
     let common = common(&section, kind);
+    let kind_name = kind;
     let kind = kind_of(&section, scenario, kind, &common);
     let profile = own_profile(&section);
     let ordered = section.ratio("ordered", 0.0, 1.0);
+    let readable = matches!(kind_name, "permutation" | "incast" | "outcast" | "poisson" | "flows");
+    let reads = readable && section.flag("read").unwrap_or(false);
     keys::finish(section, "workload");
     (sink.count() == before)
-        .then_some(Workload { head: Head { class, section: name, common, profile, ordered }, kind: kind? })
+        .then_some(Workload { head: Head { class, section: name, common, profile, ordered, reads }, kind: kind? })
 }
 
 fn common(section: &Section<'_>, kind: &str) -> Common {

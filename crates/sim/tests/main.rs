@@ -10,6 +10,7 @@ mod invariants;
 mod long_links;
 mod multicast;
 mod programs;
+mod reads;
 mod shared_window;
 mod spraying;
 mod support;

@@ -63,6 +63,22 @@ fn a_ring_all_reduce_runs_between_real_nodes() {
 }
 
 #[test]
+fn reads_run_between_real_nodes() {
+    let workload = "kind = \"permutation\"\n    read = true\n    messages = 5\n    size = \"40 KB\"";
+    let (head, _) = RING.split_once("kind = \"all-reduce\"").expect("a workload");
+    let experiment = experiment(&format!("{head}{workload}\n    [run]\n    time_limit = \"60 s\"\n"));
+    let measured =
+        wire::run(&experiment, &Copying::default(), open(&experiment), |_, since| since < Duration::from_secs(60))
+            .expect("it runs");
+    assert_eq!(measured.end, strandway_fabric::measure::End::Finished);
+    let report = strandway_lab::facts::report(&experiment, &measured, 0.1);
+    assert_eq!((report.flows.finished, report.flows.total), (20, 20), "a read is one row, without its request");
+    let bytes: u64 = measured.connections.iter().map(|c| c.delivered_bytes).sum();
+    let introductions = 4 * experiment.plan.connections.len() as u64;
+    assert_eq!(bytes, 20 * (40_000 + 32) + introductions, "every byte once");
+}
+
+#[test]
 fn a_host_that_cannot_open_its_node_ends_the_run_with_its_reason() {
     let experiment = experiment(RING);
     let usual = open(&experiment);

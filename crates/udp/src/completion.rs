@@ -1,6 +1,6 @@
 //! The answers of a node: completions and counters.
 
-use crate::error::Reason;
+use crate::error::{Reason, Refusal};
 use crate::handles::{Connection, Group, Operation};
 use std::net::SocketAddr;
 use strandway_proto::path::PathEvent;
@@ -67,6 +67,33 @@ pub enum Completion {
         immediate: u32,
         /// How many bytes it wrote.
         bytes: u64,
+    },
+    /// All bytes of a read of ours are in our memory ([`crate::Node::read`]).
+    Read {
+        /// On this connection.
+        connection: Connection,
+        /// The result of the posting call.
+        operation: Operation,
+        /// How many bytes were read.
+        bytes: u64,
+    },
+    /// An atomic operation of ours was carried out ([`crate::Node::fetch_add`], [`crate::Node::compare_swap`]).
+    Fetched {
+        /// On this connection.
+        connection: Connection,
+        /// The result of the posting call.
+        operation: Operation,
+        /// The word as it was before.
+        word: u64,
+    },
+    /// The peer refused a read or an atomic operation of ours, and nothing has changed. The connection goes on.
+    Refused {
+        /// On this connection.
+        connection: Connection,
+        /// The result of the posting call.
+        operation: Operation,
+        /// Why.
+        refusal: Refusal,
     },
     /// A path of a connection with profile `mrc` has changed: it failed, was probed, came back, or was denied or
     /// allowed. Only if [`Config::path_events`](crate::Config::path_events) is set; the event's time is that of

@@ -13,6 +13,7 @@ use strandway_fabric::datagram::{CONTROL_DSCP, PLANES_MAX};
 use strandway_fabric::kernel::Without;
 use strandway_fabric::usid::Element;
 use strandway_proto::profile::WireFormat;
+use strandway_proto::read::ReadLimits;
 use strandway_proto::reliability::ReliabilityConfig;
 use strandway_proto::wire::ocp;
 use strandway_proto::{Bytes, Environment, HostTraits, Profile, Rate, Span};
@@ -131,6 +132,13 @@ pub struct Config {
     /// protocol. Must not be less than the peers' `operations_max`. Default 16,384, the largest possible
     /// `operations_max`.
     pub incoming_max: usize,
+    /// The most reads and atomic operations of ours under way on one connection, where further ones wait; and the most
+    /// of the peer that wait here, where further ones are refused. Both sides should have the same. Default 1,024; at
+    /// most 16,384.
+    pub reads_max: usize,
+    /// While answers of this many bytes to one peer are under way, its further reads wait. An answer counts as 4 KiB or
+    /// more, and one may be longer than the limit. Our own writes wait behind no more bytes than these. Default 64 MiB.
+    pub read_bytes_max: u64,
     /// How long to try to reach a peer. Default 3 s.
     pub handshake_timeout: Duration,
     /// A peer is given up if nothing was heard of it for this time. Default 3 s.
@@ -174,6 +182,8 @@ impl Config {
             connections_max: 1_024,
             operations_max: 4_096,
             incoming_max: OPERATIONS_MAX,
+            reads_max: ReadLimits::DEFAULT.reads,
+            read_bytes_max: ReadLimits::DEFAULT.bytes,
             handshake_timeout: Duration::from_secs(3),
             peer_timeout: Duration::from_secs(3),
             plane_timeout: Duration::from_millis(40),
@@ -337,6 +347,12 @@ impl Config {
         }
         if !(1..=OPERATIONS_MAX).contains(&self.operations_max) {
             return wrong(format!("operations_max is {}: take 1 to {OPERATIONS_MAX}", self.operations_max));
+        }
+        if !(1..=OPERATIONS_MAX).contains(&self.reads_max) {
+            return wrong(format!("reads_max is {}: take 1 to {OPERATIONS_MAX}", self.reads_max));
+        }
+        if self.read_bytes_max == 0 {
+            return wrong("read_bytes_max is 0: take 1 or more".into());
         }
         if !(1..=OPERATIONS_MAX).contains(&self.incoming_max) {
             return wrong(format!("incoming_max is {}: take 1 to {OPERATIONS_MAX}", self.incoming_max));

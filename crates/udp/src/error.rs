@@ -66,6 +66,11 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
+    /// The peer has not given the right to read that memory, or the right to atomic operations:
+    /// [`crate::Node::expose_for`].
+    NoRight,
+    /// MRC's layout of datagrams has neither reads nor atomic operations.
+    OnlyWrites,
 }
 
 impl fmt::Display for Error {
@@ -115,6 +120,10 @@ impl fmt::Display for Error {
                 write!(f, "{limit} connections are open: close one, or raise connections_max")
             }
             Error::TooManyKeys { limit } => write!(f, "{limit} keys are in use: revoke one"),
+            Error::NoRight => f.write_str("the peer has not exposed that memory for this: ask it for another right"),
+            Error::OnlyWrites => {
+                f.write_str("MRC's layout of datagrams has only writes and sends: take Layout::Frame for reads")
+            }
         }
     }
 }
@@ -132,6 +141,52 @@ impl std::error::Error for Error {
             Error::Socket { source, .. } | Error::Wait(source) => Some(source),
             _ => None,
         }
+    }
+}
+
+/// Why a peer did not do what a read or an atomic operation of ours asked for. The connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The key opens nothing to this connection: it is wrong, or was taken back.
+    NoKey,
+    /// The key opens the memory, but not for this.
+    NoRight,
+    /// The bytes do not lie within the range that the key opens.
+    Range,
+    /// More requests were under way than the peer allows ([`crate::Config::reads_max`]).
+    TooMany,
+}
+
+impl Refusal {
+    /// Its code in a datagram.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Refusal::NoKey => 1,
+            Refusal::NoRight => 2,
+            Refusal::Range => 3,
+            Refusal::TooMany => 4,
+        }
+    }
+
+    pub(crate) const fn of_code(code: u8) -> Option<Refusal> {
+        match code {
+            1 => Some(Refusal::NoKey),
+            2 => Some(Refusal::NoRight),
+            3 => Some(Refusal::Range),
+            4 => Some(Refusal::TooMany),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refusal::NoKey => "the key opens nothing to this connection: it is wrong, or the peer has taken it back",
+            Refusal::NoRight => "the peer has exposed the memory, but not for this: ask it for another right",
+            Refusal::Range => "the bytes do not lie within the range that the peer has exposed",
+            Refusal::TooMany => "more reads are under way than the peer allows: give both sides the same reads_max",
+        })
     }
 }
 

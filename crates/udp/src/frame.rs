@@ -51,7 +51,18 @@
 //! send                  operation 1 (0), zero 3, number of the send on its connection 4                 8 bytes
 //! write                 operation 1 (1), zero 3, immediate 4 (0), key 8, start 8                       24
 //! write with immediate  operation 1 (2), zero 3, immediate 4, key 8, start 8                           24
+//! read                  operation 1 (3), zero 3, number of the request 4, key 8, start 8, bytes 8      32
+//! fetch and add         operation 1 (4), zero 3, number of the request 4, key 8, start 8, number 8     32
+//! compare and swap      operation 1 (5), zero 3, number of the request 4, key 8, start 8, expected 8,
+//!                       new 8                                                                          40
+//! answer                operation 1 (6), zero 3, number of the request 4                                8
+//! word                  operation 1 (7), zero 3, number of the request 4, word 8                       16
+//! refusal               operation 1 (8), reason 1, zero 2, number of the request 4                      8
 //! ```
+//!
+//! Reads and atomic operations are messages without payload. The payload of an answer goes where the reader wants it; a
+//! word answers an atomic operation. Requests have numbers from 0 on in each direction of a connection. A node asks only
+//! peers that have given it a right to read, so a node that does not know these operations never sees them.
 //!
 //! Before a connection is established (see [`docs/security.md`](https://github.com/strandway/strandway) for the
 //! reasons),
@@ -81,11 +92,14 @@
 //!
 //! Decoding checks every bound, never panics and allocates nothing.
 
+mod descriptor;
+
 use core::fmt;
 use strandway_proto::packet::{Data, Flags, Header, MessageId, Offset, Part, Psn, Wait};
 use strandway_proto::profile::WireFormat;
 use strandway_proto::{ConnectionId, HostId, Packet, PathId, wire};
 
+pub use descriptor::{Change, Descriptor};
 pub use strandway_fabric::datagram::TRIMMED;
 
 /// The version of this layout; datagrams of other versions are refused.
@@ -94,8 +108,10 @@ pub const VERSION: u8 = 3;
 /// Bytes before the body of an established connection's datagram.
 pub const HEADER: usize = 24;
 pub use crate::cipher::TAG;
-/// Bytes of a write's descriptor, the longest.
+/// Bytes of a write's descriptor, the longest of a packet that may have payload.
 pub const DESCRIPTOR_MAX: usize = 24;
+/// Bytes of the longest descriptor of all.
+pub const REQUEST_MAX: usize = 40;
 /// Bytes of a hello before its padding.
 pub const HELLO: usize = 12 + COOKIE + NOISE_HELLO;
 /// The byte of a hello that names the shard that the caller wishes. Callers without a wish leave a zero there.
@@ -459,104 +475,12 @@ fn opening(kind: u8, plane: u8, third: u8, connection: u64) -> Vec<u8> {
     out
 }
 
-/// Where the payload of a message belongs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Descriptor {
-    /// Into the receive of this number.
-    Send {
-        /// Counts the sends of a connection's direction, wrapping.
-        number: u32,
-    },
-    /// Into registered memory.
-    Write {
-        /// The key that the memory's owner gave out.
-        key: u64,
-        /// Where the message starts, in bytes from the start of the range that the key opens.
-        start: u64,
-        /// A number for the memory's owner, which is told of the message only if there is one.
-        immediate: Option<u32>,
-    },
-}
-
-impl Descriptor {
-    /// Its length in bytes.
-    pub const fn bytes(&self) -> usize {
-        match self {
-            Descriptor::Send { .. } => 8,
-            Descriptor::Write { .. } => DESCRIPTOR_MAX,
-        }
-    }
-
-    /// Appends it.
-    #[inline]
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        match *self {
-            Descriptor::Send { number } => {
-                let [n0, n1, n2, n3] = number.to_be_bytes();
-                out.extend_from_slice(&[0, 0, 0, 0, n0, n1, n2, n3]);
-            }
-            Descriptor::Write { key, start, immediate } => {
-                let mut bytes = [0; DESCRIPTOR_MAX];
-                bytes[0] = 1 + u8::from(immediate.is_some());
-                bytes[4..8].copy_from_slice(&immediate.unwrap_or(0).to_be_bytes());
-                bytes[8..16].copy_from_slice(&key.to_be_bytes());
-                bytes[16..24].copy_from_slice(&start.to_be_bytes());
-                out.extend_from_slice(&bytes);
-            }
-        }
-    }
-
-    /// Reads one from the start of `bytes`; payload follows it.
-    ///
-    /// # Errors
-    /// If `bytes` does not start with one.
-    pub fn decode(bytes: &[u8]) -> Result<Descriptor, FrameError> {
-        let &[operation, a, b, c] = array::<4>(bytes, 0)?;
-        if [a, b, c] != [0; 3] {
-            return Err(FrameError::Inconsistent);
-        }
-        let word = u32::from_be_bytes(*array(bytes, 4)?);
-        match operation {
-            0 => Ok(Descriptor::Send { number: word }),
-            1 | 2 => {
-                if operation == 1 && word != 0 {
-                    return Err(FrameError::Inconsistent);
-                }
-                let immediate = (operation == 2).then_some(word);
-                Ok(Descriptor::Write { key: u64_at(bytes, 8)?, start: u64_at(bytes, 16)?, immediate })
-            }
-            _ => Err(FrameError::Unknown),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn descriptors() -> impl Strategy<Value = Descriptor> {
-        prop_oneof![
-            any::<u32>().prop_map(|number| Descriptor::Send { number }),
-            (any::<u64>(), any::<u64>(), any::<Option<u32>>()).prop_map(|(key, start, immediate)| Descriptor::Write {
-                key,
-                start,
-                immediate
-            }),
-        ]
-    }
-
     proptest! {
-        #[test]
-        fn a_descriptor_survives_the_wire(descriptor in descriptors(), behind in prop::collection::vec(any::<u8>(), 0..9)) {
-            let mut bytes = Vec::new();
-            descriptor.encode(&mut bytes);
-            prop_assert_eq!(bytes.len(), descriptor.bytes());
-            bytes.extend(behind);
-            prop_assert_eq!(Descriptor::decode(&bytes), Ok(descriptor));
-            prop_assert_eq!(Descriptor::decode(&bytes[..descriptor.bytes() - 1]), Err(FrameError::Short));
-        }
-
         #[test]
         fn a_sealed_header_survives_the_wire(path: u32, credits: u16, connection: u64, counter: u64, kind in 0usize..7, urgent: bool) {
             let kind = [Kind::Data, Kind::Control, Kind::Ping, Kind::Pong, Kind::Close, Kind::Chunk, Kind::Word][kind];

@@ -1,10 +1,14 @@
 //! Registered memory: buffers that a node owns or was lent, and keys that open them to a peer.
 
-use crate::error::Error;
+mod rights;
+
+use crate::error::{Error, Refusal};
 use crate::handles::Connection;
 use crate::secure::random;
 use std::collections::HashMap;
 use std::ops::Range;
+
+pub use rights::{RemoteRegion, Rights};
 
 /// The most keys that are valid at a time: ours, some 3 MB of table.
 pub const KEYS_MAX: usize = 65_536;
@@ -14,32 +18,6 @@ pub const KEYS_MAX: usize = 65_536;
 pub struct Region {
     index: u32,
     generation: u32,
-}
-
-/// The data with which a peer writes into a region of ours: a key that cannot be guessed, and the number of bytes that
-/// it opens.
-///
-/// Only the peer whose connection it was made for can use it. Send it with [`crate::Node::send`], or in any other way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RemoteRegion {
-    /// The key.
-    pub key: u64,
-    /// Bytes that it opens.
-    pub bytes: u64,
-}
-
-impl RemoteRegion {
-    /// As 16 bytes, big-endian: key, length.
-    pub fn to_bytes(self) -> [u8; 16] {
-        (u128::from(self.key) << 64 | u128::from(self.bytes)).to_be_bytes()
-    }
-
-    /// Reads the bytes that [`RemoteRegion::to_bytes`] wrote. A wrong value does no harm: a write that does not fit the
-    /// exposed range ends the connection.
-    pub fn from_bytes(bytes: [u8; 16]) -> RemoteRegion {
-        let both = u128::from_be_bytes(bytes);
-        RemoteRegion { key: (both >> 64) as u64, bytes: both as u64 }
-    }
 }
 
 /// The place of a region's bytes.
@@ -87,7 +65,9 @@ struct Window {
     /// Within the region.
     start: u64,
     bytes: u64,
-    owner: Connection,
+    /// The connection that it opens the range to; `None`: all.
+    owner: Option<Connection>,
+    rights: Rights,
 }
 
 /// A range of registered memory that was checked to lie within its region.
@@ -232,13 +212,26 @@ impl Memory {
         self.slots[place.index as usize].users -= 1;
     }
 
+    /// Opens a range to a connection for writing.
     pub(crate) fn expose(
         &mut self,
         region: Region,
         range: &Range<usize>,
         owner: Connection,
     ) -> Result<RemoteRegion, Error> {
-        self.writable(region)?;
+        self.expose_for(region, range, Some(owner), Rights::WRITE)
+    }
+
+    pub(crate) fn expose_for(
+        &mut self,
+        region: Region,
+        range: &Range<usize>,
+        owner: Option<Connection>,
+        rights: Rights,
+    ) -> Result<RemoteRegion, Error> {
+        if rights != Rights::READ {
+            self.writable(region)?;
+        }
         let place = self.place(region, range)?;
         if self.windows.len() >= KEYS_MAX {
             return Err(Error::TooManyKeys { limit: KEYS_MAX });
@@ -251,8 +244,8 @@ impl Memory {
                 continue;
             }
             if let std::collections::hash_map::Entry::Vacant(entry) = self.windows.entry(key) {
-                entry.insert(Window { region, start, bytes, owner });
-                return Ok(RemoteRegion { key, bytes });
+                entry.insert(Window { region, start, bytes, owner, rights });
+                return Ok(RemoteRegion { key, bytes, rights });
             }
         }
     }
@@ -264,21 +257,47 @@ impl Memory {
 
     pub(crate) fn revoke_all(&mut self, owner: Connection) {
         self.recent = None;
-        self.windows.retain(|_, window| window.owner != owner);
+        self.windows.retain(|_, window| window.owner != Some(owner));
     }
 
-    /// The place of `length` bytes from `start` on in the range that `key` opens to `owner`; `None` if the key does not
-    /// open them.
+    /// The place of `length` bytes from `start` on in the range that `key` opens to `owner` for writing; `None` if the
+    /// key does not open them.
     #[inline]
     pub(crate) fn open(&mut self, key: u64, owner: Connection, start: u64, length: usize) -> Option<Place> {
+        self.window(key, owner).filter(|window| window.rights.has(Rights::WRITE)).and_then(|window| {
+            self.recent = Some((key, window));
+            self.within(&window, start, length)
+        })
+    }
+
+    /// The place of `length` bytes from `start` on in the range that `key` opens to `owner` with this right.
+    pub(crate) fn open_for(
+        &self,
+        right: Rights,
+        key: u64,
+        owner: Connection,
+        start: u64,
+        length: u64,
+    ) -> Result<Place, Refusal> {
+        let window = self.window(key, owner).ok_or(Refusal::NoKey)?;
+        if !window.rights.has(right) {
+            return Err(Refusal::NoRight);
+        }
+        let length = usize::try_from(length).map_err(|_| Refusal::Range)?;
+        self.within(&window, start, length).ok_or(Refusal::Range)
+    }
+
+    #[inline]
+    fn window(&self, key: u64, owner: Connection) -> Option<Window> {
         let window = match self.recent {
             Some((recent, window)) if recent == key => window,
             _ => *self.windows.get(&key)?,
         };
-        if window.owner != owner {
-            return None;
-        }
-        self.recent = Some((key, window));
+        window.owner.is_none_or(|only| only == owner).then_some(window)
+    }
+
+    #[inline]
+    fn within(&self, window: &Window, start: u64, length: usize) -> Option<Place> {
         let end = start.checked_add(length as u64).filter(|&end| end <= window.bytes)?;
         let slot = self.slots.get(window.region.index as usize)?;
         let whole = slot.buffer.as_ref().filter(|_| slot.generation == window.region.generation)?.bytes().len() as u64;
@@ -307,6 +326,14 @@ impl Memory {
     pub(crate) fn bytes_at(&mut self, place: Place) -> &mut [u8] {
         let buffer = self.slots[place.index as usize].buffer.as_mut().map_or(&mut [][..], Buffer::bytes_mut);
         &mut buffer[place.start..place.end]
+    }
+
+    /// Changes the word of 64 bits at a place of that length, and returns the word as it was.
+    pub(crate) fn change(&mut self, place: Place, change: impl FnOnce(u64) -> u64) -> u64 {
+        let Some(bytes) = self.bytes_at(place).first_chunk_mut() else { unreachable!("the place of a word") };
+        let word = u64::from_ne_bytes(*bytes);
+        *bytes = change(word).to_ne_bytes();
+        word
     }
 
     /// Fills a place.
@@ -357,6 +384,48 @@ mod tests {
         assert_eq!(memory.open(remote.key ^ 1, OURS, 0, 1), None);
         assert!(memory.revoke(remote.key));
         assert_eq!(memory.open(remote.key, OURS, 0, 1), None);
+    }
+
+    #[test]
+    fn each_right_is_separate_and_a_refusal_names_what_is_wrong() {
+        let mut memory = Memory::default();
+        let region = memory.register(vec![0; 100]);
+        let shown = memory.show(&[7; 100]);
+        let mut key = |region, rights| memory.expose_for(region, &(10..60), Some(OURS), rights);
+        let write = key(region, Rights::WRITE).expect("a key").key;
+        let read = key(shown, Rights::READ).expect("only read").key;
+        let atomic = key(region, Rights::ATOMIC).expect("a key").key;
+        let both = key(region, Rights::WRITE | Rights::READ).expect("a key").key;
+        for rights in [Rights::WRITE, Rights::ATOMIC, Rights::READ | Rights::ATOMIC] {
+            assert!(matches!(key(shown, rights), Err(Error::ReadOnly)));
+        }
+        for (key, writes, reads, adds) in [
+            (write, true, false, false),
+            (read, false, true, false),
+            (atomic, false, false, true),
+            (both, true, true, false),
+        ] {
+            assert_eq!(memory.open(key, OURS, 0, 8).is_some(), writes);
+            for (right, has) in [(Rights::READ, reads), (Rights::ATOMIC, adds)] {
+                let refusal = (!has).then_some(Refusal::NoRight);
+                assert_eq!(memory.open_for(right, key, OURS, 0, 8).err(), refusal);
+            }
+        }
+        let refusal = |key, owner, start, length| memory.open_for(Rights::READ, key, owner, start, length).err();
+        for (start, length) in [(0, 51), (50, 1), (u64::MAX, 2), (2, u64::MAX), (u64::MAX, u64::MAX)] {
+            assert_eq!(refusal(read, OURS, start, length), Some(Refusal::Range), "{start} {length}");
+        }
+        assert_eq!(refusal(read, OURS, 50, 0), None);
+        assert_eq!(refusal(read, ANOTHER, 0, 1), Some(Refusal::NoKey));
+        assert_eq!(refusal(read ^ 1, OURS, 0, 1), Some(Refusal::NoKey));
+        let all = memory.expose_for(region, &(0..8), None, Rights::READ).expect("a key").key;
+        for owner in [OURS, ANOTHER] {
+            assert!(memory.open_for(Rights::READ, all, owner, 0, 8).is_ok(), "it opens the range to all");
+            memory.revoke_all(owner);
+        }
+        let read = memory.expose_for(shown, &(10..60), Some(OURS), Rights::READ).expect("a key").key;
+        assert!(memory.revoke(read));
+        assert_eq!(memory.open_for(Rights::READ, read, OURS, 0, 1), Err(Refusal::NoKey));
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod liveness;
 mod mrc;
 mod partial;
 mod probe;
+mod reads;
 mod rest;
 mod shard;
 mod slots;
@@ -298,7 +299,7 @@ impl Node {
     /// Gives a buffer back; lent or shown memory gives nothing. Its keys are void.
     ///
     /// # Errors
-    /// If it is not registered, or unfinished operations use it.
+    /// If it is not registered, or unfinished operations use it: our own, or reads of peers whose answers are under way.
     pub fn deregister(&mut self, region: Region) -> Result<Vec<u8>, Error> {
         self.memory.deregister(region)
     }
@@ -343,7 +344,8 @@ impl Node {
         self.memory.expose(region, &range, connection)
     }
 
-    /// Takes a key back; false if it was not valid. A write under way that still names the key ends its connection.
+    /// Takes a key back; false if it was not valid. A write under way that still names the key ends its connection; a
+    /// read whose answer has not begun is refused.
     pub fn revoke(&mut self, remote: RemoteRegion) -> bool {
         self.memory.revoke(remote.key)
     }
@@ -477,17 +479,9 @@ impl Node {
             // A message's length has 32 bits there.
             return Err(Error::Range { end: place.len() as u64, bytes: u64::from(u32::MAX) });
         }
-        let limit = self.config.operations_max;
         let (operation, now) = (Operation(self.operations), self.clock.now());
-        let session = self.session_mut(connection)?;
-        if session.is_partial() {
-            return Err(Error::IsPartial);
-        }
-        if session.posted() >= limit {
-            return Err(Error::Busy { limit });
-        }
-        let alone = session.posted() == 0;
-        session.post(now, operation, place, descriptor);
+        let alone = self.may_post(connection)?;
+        self.session_mut(connection)?.post(now, operation, place, descriptor);
         self.memory.hold(place);
         self.operations += 1;
         self.handle_answer(now);

@@ -10,6 +10,8 @@ mod orders;
 mod pacer;
 mod partial;
 mod planes;
+mod posted;
+mod reads;
 mod roaming;
 mod trimmed;
 mod window;
@@ -35,12 +37,16 @@ pub(crate) use mrc::{Inner, queue_of};
 use pacer::Pacer;
 use partial::Partial;
 use planes::{PlaneState, SilenceTimer};
+use posted::{Posted, Purpose};
+pub(crate) use reads::Wanted;
+use reads::{Asked, Reading};
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::sync::Arc;
 use strandway_proto::ControlMessage;
 use strandway_proto::packet::{Header, Part};
 use strandway_proto::profile::WireFormat;
+use strandway_proto::read::{ReadLimits, Reader, Target};
 use strandway_proto::reliability::ReliabilityConfig;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{
@@ -57,15 +63,6 @@ const ONLY: ConnectionId = ConnectionId(0);
 const TURN_BATCHES: usize = 2;
 /// The most measured round trips that wait to be taken; ours. Newer ones are dropped.
 const RTTS_MAX: usize = 1_024;
-
-/// A send or write that is posted.
-struct Posted {
-    operation: Operation,
-    place: Place,
-    descriptor: Descriptor,
-    /// Operations with an immediate that were posted before it, sends among them, modulo 65,536.
-    immediates: u16,
-}
 
 /// A posted receive.
 struct Receive {
@@ -193,14 +190,21 @@ pub(crate) struct Session {
     pub(crate) confirmed: bool,
     /// The time by which the peer must have shown it.
     confirm_by: Time,
-    /// Sends and writes that wait for a receive of the peer, in order.
+    /// Sends that wait for a receive of the peer, requests that wait for answers to others, and operations behind them,
+    /// in order.
     waiting: VecDeque<Posted>,
-    /// Sends and writes that the engine has, in order.
+    /// Messages that the engine has, in order.
     flying: VecDeque<Posted>,
     /// The engine's number for the first of `flying`.
     first: u32,
-    /// Unfinished sends and writes that are too long to be urgent.
+    /// Unfinished sends, writes and answers that are too long to be urgent.
     long: usize,
+    /// Our requests to read the peer's memory, and those of them that have arrived.
+    reader: Reader<Reading>,
+    unanswered: usize,
+    /// The peer's requests, and the number of answers among [`Session::flying`].
+    target: Target<Asked>,
+    answers: usize,
     /// Sends that were given to the engine so far.
     sends: u32,
     /// Sends for which the peer has posted receives so far.
@@ -313,6 +317,7 @@ impl Session {
         }
         let shares_window = endpoint.shares_window(ONLY);
         let engine_knows = !endpoint.planes(ONLY).is_empty();
+        let reads = ReadLimits { reads: config.reads_max, bytes: config.read_bytes_max };
         let mut session = Session {
             tells_paths: config.path_events,
             handle,
@@ -350,6 +355,10 @@ impl Session {
             flying: VecDeque::new(),
             first: 0,
             long: 0,
+            reader: Reader::new(reads),
+            unanswered: 0,
+            target: Target::new(reads),
+            answers: 0,
             sends: 0,
             credits: 0,
             receives: VecDeque::new(),
@@ -404,9 +413,10 @@ impl Session {
         self.remote
     }
 
-    /// Unfinished sends and writes.
+    /// Unfinished operations of ours other than receives.
     pub(crate) fn posted(&self) -> usize {
-        self.waiting.len() + self.flying.len() + self.partial.as_ref().map_or(0, |partial| partial.posted())
+        let ours = self.waiting.len() + self.flying.len() - self.answers + self.unanswered();
+        ours + self.partial.as_ref().map_or(0, |partial| partial.posted())
     }
 
     /// Unfinished receives.
@@ -435,7 +445,8 @@ impl Session {
         let has_immediate = !matches!(descriptor, Descriptor::Write { immediate: None, .. });
         self.immediates = immediates.wrapping_add(u16::from(has_immediate));
         self.long += usize::from(is_long(place));
-        self.waiting.push_back(Posted { operation, place, descriptor, immediates });
+        let purpose = Purpose::Operation(operation);
+        self.waiting.push_back(Posted { purpose, place: Some(place), descriptor, immediates });
         self.admit(now);
     }
 
@@ -464,8 +475,12 @@ impl Session {
                 *number = self.sends;
                 self.sends = self.sends.wrapping_add(1);
             }
+            if let Purpose::Request(number) = posted.purpose {
+                let Some(next) = self.reader.poll_request() else { return };
+                assert!(next == number, "requests leave in the order of posting");
+            }
             let id = MessageId(self.first.wrapping_add(self.flying.len() as u32));
-            self.endpoint.post(now, ONLY, Message { id, bytes: posted.place.len() as u64 });
+            self.endpoint.post(now, ONLY, Message { id, bytes: posted.bytes() });
             self.flying.extend(self.waiting.pop_front());
         }
     }
@@ -473,6 +488,7 @@ impl Session {
     /// Is an operation of ours unfinished, or a message of the peer incomplete?
     fn is_active(&self) -> bool {
         self.posted() > 0
+            || !self.target.is_empty()
             || !self.incoming.is_empty()
             || self.mrc.as_ref().is_some_and(|mrc| mrc.is_receiving())
             || self.partial.as_ref().is_some_and(|partial| partial.is_active())
@@ -480,7 +496,8 @@ impl Session {
 
     /// Releases the memory that unfinished operations hold.
     pub(crate) fn release(self, memory: &mut Memory) {
-        let places = self.waiting.iter().chain(&self.flying).map(|p| p.place);
+        let places = self.waiting.iter().chain(&self.flying).filter_map(|p| p.place);
+        let places = places.chain(self.reader.iter().filter_map(|reading| reading.place));
         let partial = self.partial.iter().flat_map(|partial| partial.places());
         for place in places.chain(self.receives.iter().map(|r| r.place)).chain(partial) {
             memory.release(place);

@@ -6,8 +6,9 @@ use strandway_proto::aggregate::{Fragment, Kind as FragmentKind, Marks};
 use strandway_proto::packet::{Data, Flags, Header, MessageId, Offset, Psn, Wait};
 use strandway_proto::profile::WireFormat;
 use strandway_proto::{ConnectionId, HostId, Packet, PathId, wire};
+use strandway_udp::Refusal;
 use strandway_udp::frame::{
-    Descriptor, HELLO, Kind, REFUSAL, RETRY, Sealed, TAG, TRIMMED, VERSION, WELCOME, encode_sealed,
+    Change, Descriptor, HELLO, Kind, REFUSAL, RETRY, Sealed, TAG, TRIMMED, VERSION, WELCOME, encode_sealed,
 };
 
 fn corpus() -> PathBuf {
@@ -35,6 +36,7 @@ fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         descriptor.encode(&mut bytes);
         bytes
     };
+    let swap = Change::Swap { expected: 1, new: 2 };
     vec![
         ("data", sealed(Kind::Data, 60)),
         ("control", sealed(Kind::Control, 40)),
@@ -47,6 +49,12 @@ fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         ("refusal", opening(9, REFUSAL)),
         ("send", descriptor(Descriptor::Send { number: 9 })),
         ("write", descriptor(Descriptor::Write { key: 1, start: 1 << 40, immediate: None })),
+        ("read", descriptor(Descriptor::Read { number: 9, key: 1, start: 1 << 40, bytes: u64::MAX })),
+        ("fetch_add", descriptor(Descriptor::Atomic { number: 9, key: 1, start: 8, change: Change::Add(7) })),
+        ("compare_swap", descriptor(Descriptor::Atomic { number: 9, key: 1, start: 8, change: swap })),
+        ("answer", descriptor(Descriptor::Answer { number: 9 })),
+        ("word", descriptor(Descriptor::Word { number: 9, word: 1 << 63 })),
+        ("refused", descriptor(Descriptor::Refusal { number: 9, refusal: Refusal::NoRight })),
         ("write_immediate", descriptor(Descriptor::Write { key: 1, start: 1 << 40, immediate: Some(0) })),
     ]
 }

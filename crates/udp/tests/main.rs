@@ -17,6 +17,7 @@ mod partial;
 mod peers;
 mod perf;
 mod planes;
+mod reads;
 mod shards;
 mod shared_window;
 mod strangers;

@@ -495,8 +495,10 @@ mod tests {
                     directory
                 }
             ),
-            (any::<u64>(), any::<u64>(), any::<u16>())
-                .prop_map(|(key, bytes, slots)| Message::Welcome { memory: RemoteRegion { key, bytes }, slots }),
+            (any::<u64>(), any::<u64>(), any::<u16>()).prop_map(|(key, bytes, slots)| Message::Welcome {
+                memory: RemoteRegion::to_write(key, bytes >> 3),
+                slots
+            }),
             file_error().prop_map(Message::Refused),
             prop::collection::vec(entry(), 0..9).prop_map(Message::Offer),
             prop::collection::vec(entry(), 0..9).prop_map(Message::Settle),

@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn every_message_is_decoded_as_it_was_encoded() {
-        let landing = Landing { number: 7, region: RemoteRegion { key: 1 << 63, bytes: 5 } };
+        let landing = Landing { number: 7, region: RemoteRegion::to_write(1 << 63, 5) };
         let all = [
             PeerMessage::Hello([3; 16]),
             PeerMessage::HelloByLink([4; 16]),
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn lengths_are_those_that_simulated_groups_have() {
-        let landing = Landing { number: 7, region: RemoteRegion { key: 1, bytes: 5 } };
+        let landing = Landing { number: 7, region: RemoteRegion::to_write(1, 5) };
         let length =
             |said| Message { signature: Signature::default(), tag: 0, group: 0, number: 0, said }.encode().len();
         assert_eq!(length(PeerMessage::Bytes(&[])), PlanCarriage::GROUPS.head);

@@ -17,7 +17,8 @@ pub fn flow_rows<'a>(
     let left = experiment.messages.len() + loose.len();
     let alone = Alones::of(experiment);
     let planned = experiment.messages.iter();
-    let planned = planned.map(|message| Seen::planned(experiment, message, life(message, &measured.flows)));
+    let planned = planned
+        .map(|message| Seen::planned(experiment, message, life(message, &experiment.plan.flows, &measured.flows)));
     let behind = loose.into_iter().map(|message| Seen::loose(&message));
     let rows = planned.chain(behind).map(move |entry| {
         let (source, destination) = entry.ends;

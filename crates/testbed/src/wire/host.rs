@@ -422,11 +422,14 @@ impl World for Host<'_> {
             Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {
                 return Ok(self.casting.event(&completion));
             }
-            // Sends of connections' numbers, and completions of partial completion, which no workload uses.
+            // Sends of connections' numbers, and completions of partial completion and of reads, which no workload uses.
             Completion::Sent { .. }
             | Completion::Injected { .. }
             | Completion::Whole { .. }
-            | Completion::Probed { .. } => {}
+            | Completion::Probed { .. }
+            | Completion::Read { .. }
+            | Completion::Fetched { .. }
+            | Completion::Refused { .. } => {}
         }
         Ok(None)
     }

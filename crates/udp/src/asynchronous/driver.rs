@@ -149,6 +149,7 @@ impl Driver {
             // [`Node`] directly.
             Completion::Control { .. } | Completion::Injected { .. } | Completion::Whole { .. } => {}
             Completion::Path { .. } | Completion::Probed { .. } => {}
+            Completion::Read { .. } | Completion::Fetched { .. } | Completion::Refused { .. } => {}
             // Completions of groups.
             Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {}
             Completion::Closed { connection, reason } => match self.calling.remove(&connection) {

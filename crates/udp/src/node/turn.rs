@@ -195,7 +195,10 @@ impl Node {
         self.watch_ports();
         moved |= self.let_connections_work(absence);
         moved |= self.let_groups_work();
-        let arrived = |c: &Completion| matches!(c, Completion::Received { .. } | Completion::Written { .. });
+        let arrived = |c: &Completion| {
+            use Completion::{Fetched, Read, Received, Written};
+            matches!(c, Received { .. } | Written { .. } | Read { .. } | Fetched { .. })
+        };
         if self.answers && self.completions.iter().any(arrived) {
             // The application is likely to answer at once, in the same datagrams.
             self.held = true;

@@ -181,7 +181,7 @@ impl Server {
         match completion {
             Completion::Accepted { connection, from } => {
                 let control = node.register(vec![0; REQUEST]);
-                let back = RemoteRegion { key: 0, bytes: 0 };
+                let back = RemoteRegion::to_write(0, 0);
                 let client = Client { control, memory: None, size: 0, mode: Mode::Bandwidth, back };
                 self.clients.insert(connection, client);
                 tell(Served::Came(shown(from)));
@@ -192,7 +192,7 @@ impl Server {
                 let bytes = node.memory(client.control)?;
                 let field = |at: usize| bytes[at..].first_chunk().map_or(0, |b| u64::from_be_bytes(*b));
                 let (mode, size) = (Mode::numbered(bytes[0]), field(8));
-                let back = RemoteRegion { key: field(16), bytes: field(24) };
+                let back = RemoteRegion::to_write(field(16), field(24));
                 let fits = (1..=SIZE_MAX).contains(&size) && self.promised + size <= self.memory_max;
                 let Some(mode) = mode.filter(|_| client.memory.is_none() && fits) else {
                     node.close(connection)?;
@@ -234,6 +234,7 @@ impl Server {
             }
             Completion::Control { .. } | Completion::Injected { .. } | Completion::Whole { .. } => {}
             Completion::Path { .. } | Completion::Probed { .. } => {}
+            Completion::Read { .. } | Completion::Fetched { .. } | Completion::Refused { .. } => {}
             // Completions of groups.
             Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {}
             Completion::Closed { connection, reason } => {

@@ -2,7 +2,7 @@
 //! and the application gets its completions.
 
 use super::codes::Codes;
-use super::{LETTERS_MAX, NodeContext, ONLY, Piece, Session, is_long};
+use super::{LETTERS_MAX, NodeContext, ONLY, Piece, Purpose, Session};
 use crate::completion::Completion;
 use crate::error::Reason;
 use crate::frame::{Descriptor, Kind, PROOF, Sealed};
@@ -129,7 +129,7 @@ impl Session {
             return Ok(());
         };
         let payload = &rest[descriptor.bytes()..];
-        if payload.len() != piece.length {
+        if payload.len() != piece.length || !(payload.is_empty() || descriptor.has_payload()) {
             self.counters.malformed += 1;
             return Ok(());
         }
@@ -148,8 +148,10 @@ impl Session {
         }
         self.incoming.add(piece.message, descriptor, payload.len())?;
         // Checked for packets without payload, too: the application is told their offset as the message's length.
-        let place = self.place(around, descriptor, piece.offset, payload.len())?;
-        around.memory.write(place, payload);
+        if descriptor.has_payload() {
+            let place = self.place(around, descriptor, piece.offset, payload.len())?;
+            around.memory.write(place, payload);
+        }
         self.counters.received_bytes[plane] += payload.len() as u64;
         self.rebuild(around)
     }
@@ -172,6 +174,11 @@ impl Session {
                 let start = start.checked_add(offset).ok_or(Reason::RemoteAccess)?;
                 around.memory.open(key, self.handle, start, length).ok_or(Reason::RemoteAccess)
             }
+            Descriptor::Answer { number } => self.place_of_answer(number, offset, length),
+            Descriptor::Read { .. }
+            | Descriptor::Atomic { .. }
+            | Descriptor::Word { .. }
+            | Descriptor::Refusal { .. } => Err(Reason::Violation),
         }
     }
 
@@ -224,9 +231,17 @@ impl Session {
                         unreachable!("the engine finishes only operations that it has")
                     };
                     self.first = self.first.wrapping_add(1);
-                    self.long -= usize::from(is_long(posted.place));
-                    around.memory.release(posted.place);
-                    around.completions.push_back(Completion::Sent { connection, operation: posted.operation });
+                    self.long -= usize::from(posted.is_long());
+                    if let Some(place) = posted.place {
+                        around.memory.release(place);
+                    }
+                    match posted.purpose {
+                        Purpose::Operation(operation) => {
+                            around.completions.push_back(Completion::Sent { connection, operation });
+                        }
+                        Purpose::Request(number) => self.note_arrival(number),
+                        Purpose::Answer(bytes) => self.finish_answer(around, bytes),
+                    }
                 }
                 Event::Received { bytes, .. } if self.mrc.is_some() => self.finish_write(around, bytes.0)?,
                 Event::Received { message, bytes, .. } => match self.incoming.finish(message.0, bytes.0)? {
@@ -236,6 +251,12 @@ impl Session {
                         around.completions.push_back(Completion::Written { connection, immediate, bytes });
                     }
                     Descriptor::Write { immediate: None, .. } => {}
+                    request @ (Descriptor::Read { .. } | Descriptor::Atomic { .. }) => {
+                        self.handle_read_request(around, request)?;
+                    }
+                    answer @ (Descriptor::Answer { number }
+                    | Descriptor::Word { number, .. }
+                    | Descriptor::Refusal { number, .. }) => self.finish_request(around, number, answer, bytes.0)?,
                 },
                 // Beyond this limit control messages are dropped, as the network may drop them.
                 Event::Control { control, .. } => {

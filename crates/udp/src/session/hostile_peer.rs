@@ -1,6 +1,7 @@
 //! A malicious peer that has the keys: its datagrams are genuine, and break the protocol.
 
 mod partial;
+mod reads;
 
 use super::*;
 use crate::error::Reason;

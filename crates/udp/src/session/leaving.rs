@@ -1,7 +1,7 @@
 //! Leaving datagrams of a connection: packets of the engine with their payload, pings and pongs, sealed and handed to a
 //! plane.
 
-use super::{Mrc, NodeContext, ONLY, Piece, Session, is_long};
+use super::{Mrc, NodeContext, ONLY, Piece, Session};
 use crate::clock::LIFE;
 use crate::error::Reason;
 use crate::frame::{HEADER, Kind, PROOF, Sealed};
@@ -106,20 +106,21 @@ impl Session {
         let mut urgent = false;
         let place = match (&self.partial, &packet.header) {
             // The part's header says where its payload lies.
-            (Some(partial), Header::Part(part)) => partial.source(part).expect("a stream that sends is open"),
+            (Some(partial), Header::Part(part)) => Some(partial.source(part).expect("a stream that sends is open")),
             _ => {
                 let posted = &self.flying[piece.message.wrapping_sub(self.first) as usize];
                 posted.descriptor.encode(&mut self.header);
                 // Data that the peer may take for a sign of loss never overtakes other data of its connection.
-                urgent = self.long == 0 && !self.in_order && !is_long(posted.place);
+                urgent = self.long == 0 && !self.in_order && posted.is_small();
                 posted.place
             }
         };
+        let memory = &*around.memory;
         let header = self.header(Kind::Data, packet.path, urgent);
         let class = if urgent { Class::Urgent } else { Class::Data };
         let payload = match (&piece.parity, &mut self.codes) {
-            (Some(part), Some(codes)) => codes.parity(around.memory.read_all(place), part),
-            _ => around.memory.read(place, piece.offset, piece.length),
+            (Some(part), Some(codes)) => codes.parity(place.map_or(&[][..], |place| memory.read_all(place)), part),
+            _ => place.map_or(&[][..], |place| memory.read(place, piece.offset, piece.length)),
         };
         let (sealer, transport) = (&mut self.sealer, &self.header);
         let head = HEADER + transport.len();

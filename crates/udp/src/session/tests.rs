@@ -1,8 +1,10 @@
 //! Things that a peer with the keys can do, and things it cannot.
 
 use super::*;
-use crate::frame::{Kind, Sealed, encode_sealed};
+use crate::error::Refusal;
+use crate::frame::{Change, Kind, Sealed, encode_sealed};
 use crate::layout::Protection;
+use crate::memory::Rights;
 use crate::socket::Arrival;
 use proptest::prelude::*;
 use std::net::SocketAddrV6;
@@ -40,6 +42,21 @@ fn descriptors() -> impl Strategy<Value = Descriptor> {
             start,
             immediate
         }),
+        (0u32..3, 0u64..3, near_or_any(), near_or_any()).prop_map(|(number, key, start, bytes)| Descriptor::Read {
+            number,
+            key,
+            start,
+            bytes
+        }),
+        (0u32..3, 0u64..3, near_or_any(), any::<u64>()).prop_map(|(number, key, start, add)| Descriptor::Atomic {
+            number,
+            key,
+            start,
+            change: Change::Add(add)
+        }),
+        (0u32..3).prop_map(|number| Descriptor::Answer { number }),
+        (0u32..3, any::<u64>()).prop_map(|(number, word)| Descriptor::Word { number, word }),
+        (0u32..3).prop_map(|number| Descriptor::Refusal { number, refusal: Refusal::Range }),
     ]
 }
 
@@ -113,7 +130,8 @@ proptest! {
         let buffer = memory.register(vec![0; 4 * GUARD + 2 * WINDOW]);
         let (ours, theirs) = (GUARD..GUARD + WINDOW, 3 * GUARD + WINDOW..3 * GUARD + 2 * WINDOW);
         let handle = Connection::test(0);
-        let remote = memory.expose(buffer, &ours, handle).expect("a key");
+        let rights = Rights::READ | Rights::WRITE | Rights::ATOMIC;
+        let remote = memory.expose_for(buffer, &ours, Some(handle), rights).expect("a key");
         let wire_profile = Arc::new(config.wire_profile());
         let environment = Environment { rate: Rate::from_gbps(10), ..config.environment(&wire_profile, 1 << 20) };
         let secrets = Secrets { from_caller: [1; 32], to_caller: [2; 32] };
@@ -127,6 +145,8 @@ proptest! {
         let place = memory.place(buffer, &theirs).expect("within");
         memory.hold(place);
         session.receive(Operation(0), place);
+        memory.hold(place);
+        session.ask_peer(Time::ZERO, Operation(2), Wanted::Bytes { key: 1, start: 0, into: place });
         let source = memory.place(buffer, &(0..8)).expect("within");
         memory.hold(source);
         session.post(Time::ZERO, Operation(1), source, Descriptor::Write { key: 1, start: 0, immediate: None });
@@ -161,6 +181,12 @@ proptest! {
                         Descriptor::Write { key: 0, start, immediate } => {
                             Descriptor::Write { key: remote.key, start, immediate }
                         }
+                        Descriptor::Read { number, key: 0, start, bytes } => {
+                            Descriptor::Read { number, key: remote.key, start, bytes }
+                        }
+                        Descriptor::Atomic { number, key: 0, start, change } => {
+                            Descriptor::Atomic { number, key: remote.key, start, change }
+                        }
                         other => other,
                     };
                     descriptor.encode(&mut bytes);
@@ -186,6 +212,7 @@ proptest! {
                 }
             }
             prop_assert!(session.incoming.len() <= config.incoming_max);
+            prop_assert!(session.target.len() <= 2 * config.reads_max + (config.read_bytes_max / 4_096) as usize);
             for (i, &byte) in all.iter().enumerate() {
                 prop_assert!(byte == 0 || ours.contains(&i) || theirs.contains(&i), "byte {} after step {}", i, step);
             }

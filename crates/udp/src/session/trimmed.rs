@@ -6,13 +6,13 @@
 
 use super::arriving::complete;
 use super::{Piece, Session};
-use crate::frame::{DESCRIPTOR_MAX, Descriptor, FrameError, HEADER, Kind, Sealed, TRIMMED};
+use crate::frame::{Descriptor, FrameError, HEADER, Kind, REQUEST_MAX, Sealed, TRIMMED};
 use crate::socket::Arrival;
 use strandway_proto::packet::Flags;
 use strandway_proto::{Time, wire};
 
 /// The part of a body that is read: the longest transport header of data, and a descriptor if it is there.
-const START: usize = TRIMMED - HEADER + DESCRIPTOR_MAX;
+const START: usize = TRIMMED - HEADER + REQUEST_MAX;
 
 impl Session {
     /// If this datagram was trimmed on its way, requests its packet again; false if it was not.

@@ -85,6 +85,7 @@ fn chain(books: &Accounts<'_>, firings: &Firings, messages: &[Message]) -> Accou
         account.merge(&books.account(flow as usize).shortened(end.since(started).0 as f64));
         let before = match plan.flows[flow as usize].start {
             Start::On(trigger, _) => firings.by_trigger[trigger as usize],
+            Start::Asked(request) => flows[request as usize].received.map(|at| (at, request)),
             Start::Program => books.experiment.group_of(flow).and_then(|group| release(books, group, flow)),
             Start::At(_) => None,
         }

@@ -40,7 +40,7 @@ impl Session {
                 psn = data.psn;
                 piece = Piece::of(&packet.header, self.mtu);
                 let Some(posted) = self.flying.get(data.message.0.wrapping_sub(self.first) as usize) else { return };
-                payload = Some((posted.place, data.offset.get(), usize::from(data.length)));
+                payload = posted.place.map(|place| (place, data.offset.get(), usize::from(data.length)));
                 Body::Write(write_of(posted, data, packet.flags, stamp))
             }
             Header::Ack(ack) => {
@@ -197,6 +197,7 @@ fn write_of(posted: &Posted, data: &Data, flags: Flags, stamp: Stamp) -> Write {
         Descriptor::Send { number } => (MAILBOX, u64::from(number) << RECEIVE, Some(number)),
         // The peer's keys have 32 bits in this layout.
         Descriptor::Write { key, start, immediate } => (key as u32, start, immediate),
+        _ => unreachable!("the node refuses reads in this layout"),
     };
     let is_last = flags.has(Flags::LAST);
     let place = match (data.offset.get() == 0, is_last) {
@@ -213,7 +214,7 @@ fn write_of(posted: &Posted, data: &Data, flags: Flags, stamp: Stamp) -> Write {
         stamp: Some(stamp),
         address: start.wrapping_add(data.offset.get()),
         key,
-        message_bytes: posted.place.len() as u32,
+        message_bytes: posted.bytes() as u32,
     }
 }
 
