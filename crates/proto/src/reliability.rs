@@ -116,6 +116,10 @@ pub trait Reliability: Send {
     fn open(&mut self, message: Message);
     /// Is there a packet to send, if the window allows it?
     fn has_next(&self) -> bool;
+    /// The number of packets that wait to be sent, retransmissions included. Those that ask for a receiver's credit tell.
+    fn unsent(&self) -> u64 {
+        0
+    }
     /// True if `has_next` is false only because the range of PSNs or a cap on bytes in flight holds packets back. For
     /// reports.
     fn is_held(&self) -> bool {
@@ -348,6 +352,9 @@ impl Reliability for AnyReliability {
     #[inline]
     fn has_next(&self) -> bool {
         each!(self, r => r.has_next())
+    }
+    fn unsent(&self) -> u64 {
+        each!(self, r => r.unsent())
     }
     #[inline]
     fn is_held(&self) -> bool {

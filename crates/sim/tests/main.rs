@@ -5,6 +5,7 @@ mod adaptive;
 mod aggregation;
 mod arithmetic;
 mod controls;
+mod credit;
 mod in_flight;
 mod invariants;
 mod long_links;

@@ -300,6 +300,10 @@ impl Reliability for SelectiveRepeat {
             && self.board.in_flight().0 < self.flight_max
     }
 
+    fn unsent(&self) -> u64 {
+        self.backlog.end() - self.board.next() + self.repairs.len() as u64
+    }
+
     fn is_held(&self) -> bool {
         !self.failed() && self.board.next() < self.backlog.end()
     }
