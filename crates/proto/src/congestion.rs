@@ -175,6 +175,11 @@ pub(crate) trait CongestionPolicy: ParameterSet {
     fn needs_telemetry(&self) -> bool {
         false
     }
+    /// Its largest window as a multiple of the bandwidth-delay product, and its target of the queueing delay without
+    /// trimming as a multiple of the base RTT: what the detectors of losses by reordering follow.
+    fn envelope(&self) -> Option<(f64, f64)> {
+        None
+    }
     /// How it uses the receiver's credit; `None` if it does not.
     fn credit(&self) -> Option<CreditTerms> {
         None
@@ -232,6 +237,12 @@ impl CongestionConfig {
     /// Is it useless without these records?
     pub fn needs_telemetry(&self) -> bool {
         self.policy().is_some_and(|policy| policy.needs_telemetry())
+    }
+
+    /// Its largest window as a multiple of the bandwidth-delay product, and its target of the queueing delay without
+    /// trimming as a multiple of the base RTT; `None` if it has neither.
+    pub(crate) fn envelope(&self) -> Option<(f64, f64)> {
+        self.policy().and_then(|policy| policy.envelope())
     }
 
     /// How it uses the receiver's credit; `None` if it does not. Only the simulator's hosts have all their connections

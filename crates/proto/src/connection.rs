@@ -114,6 +114,9 @@ impl Connection {
         let congestion = profile.congestion.build(environment);
         let mut reliability = profile.reliability.build(&profile.transport, environment);
         let mut receiver = profile.reliability.build_receiver(&profile.transport, environment);
+        if let Some((window_max_bdp, target)) = profile.congestion.envelope() {
+            reliability.follow(environment, window_max_bdp, target);
+        }
         if profile.congestion.wants_counts() {
             reliability.count_arrivals(environment);
             receiver.count_arrivals();
@@ -316,8 +319,8 @@ impl Connection {
         self.packet(path, self.profile.transport.control as u16, flags, header)
     }
 
-    /// May one more packet be sent, by window and credit? Retransmissions of a fast recovery may always be sent, and so may a packet when
-    /// nothing is in flight.
+    /// May one more packet be sent, by window and credit? Retransmissions of a fast recovery need no window, and nor
+    /// does a packet when nothing is in flight.
     #[inline]
     pub(crate) fn window_open(&self) -> bool {
         let in_flight = self.in_flight().0;

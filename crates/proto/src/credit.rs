@@ -19,8 +19,8 @@ const TARGET_MODULUS: u64 = 1 << 16;
 const GRANT_MODULUS: u64 = 1 << 32;
 /// The most units that a sender holds or asks for, so that a target is never ambiguous: 7.7 MB. Ours.
 const HELD_MAX: u64 = 30_000;
-/// A sender that waits for credit asks again after this many base round trips, then after twice as long, and so on. Ours;
-/// UEC's simulator loses no grant.
+/// A sender that waits for credit asks again after this many base round trips, then after twice as long, and so on.
+/// Ours; UEC's simulator loses no grant.
 const PATIENCE: u64 = 16;
 /// The time between two requests doubles this many times. Ours.
 const DOUBLINGS: u32 = 6;

@@ -216,6 +216,10 @@ pub(crate) trait ReliabilityPolicy: ParameterSet {
     fn range(&self) -> Option<u32> {
         None
     }
+    /// May switches trim its data? `again`: retransmissions.
+    fn may_trim(&self, _again: bool) -> bool {
+        true
+    }
     /// Do its connections run one way, with control messages instead of acknowledgements?
     fn is_one_way(&self) -> bool {
         false
@@ -284,6 +288,11 @@ impl ReliabilityConfig {
         plan.code.map(|_| plan.layout(packets))
     }
 
+    /// May switches trim its data? `again`: retransmissions. If not, they travel in a class that switches drop.
+    pub fn may_trim(&self, again: bool) -> bool {
+        self.known().may_trim(again)
+    }
+
     /// The largest number of packets that are acknowledged together; 0 if each packet is acknowledged by itself.
     pub(crate) fn chunk_packets(&self) -> u64 {
         self.known().scheme().map_or(0, |scheme| u64::from(scheme.chunk_max()))
@@ -323,6 +332,14 @@ impl AnyReliability {
     pub(crate) fn name_memory(&self, fetch: impl Fn(*const u8)) {
         if let AnyReliability::SelectiveRepeat(sender) = self {
             sender.name_window(fetch);
+        }
+    }
+
+    /// Detectors of losses by reordering follow the congestion control: its largest window as a multiple of the
+    /// bandwidth-delay product, and its target as a multiple of the base RTT. Must be the first call.
+    pub(crate) fn follow(&mut self, environment: &Environment, window_max_bdp: f64, target: f64) {
+        if let AnyReliability::SelectiveRepeat(sender) = self {
+            sender.follow(environment, window_max_bdp, target);
         }
     }
 

@@ -55,6 +55,7 @@ fn table() -> Table {
     collectives(&mut table);
     incast(&mut table);
     operations::operations(&mut table);
+    operations::maintenance(&mut table);
     operations::cluster(&mut table);
     unknowns::unknowns(&mut table);
     unknowns::ablations(&mut table);

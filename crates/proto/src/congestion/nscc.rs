@@ -64,6 +64,9 @@ impl CongestionPolicy for NsccConfig {
     fn is_per_destination(&self) -> bool {
         self.per_destination
     }
+    fn envelope(&self) -> Option<(f64, f64)> {
+        Some((self.window_max_bdp, self.target_dropping))
+    }
     fn credit(&self) -> Option<CreditTerms> {
         let window_max_bdp = self.window_max_bdp;
         let terms = RcccConfig { window_max_bdp, ..RcccConfig::default() }.credit()?;
