@@ -56,7 +56,7 @@ impl Denial {
 
 /// A fault of one direction of a cable.
 #[derive(Clone, Debug)]
-struct Trouble {
+struct CableFault {
     from: Time,
     until: Time,
     /// `None`: it is down.
@@ -66,22 +66,22 @@ struct Trouble {
 /// A cable with faults.
 #[derive(Clone, Debug, Default)]
 struct Cable {
-    troubles: Vec<Trouble>,
+    faults: Vec<CableFault>,
 }
 
 impl Cable {
     /// Does a probe at `now` come back over this cable? Asked in order of time.
     fn passes(&mut self, now: Time, random: &mut Random) -> bool {
         let mut passes = true;
-        for trouble in self.troubles.iter_mut().filter(|t| t.from <= now && now < t.until) {
-            passes &= trouble.loss.as_mut().is_some_and(|loss| !loss.loses(now, random));
+        for fault in self.faults.iter_mut().filter(|t| t.from <= now && now < t.until) {
+            passes &= fault.loss.as_mut().is_some_and(|loss| !loss.loses(now, random));
         }
         passes
     }
 
     /// The first instant from `now` on at which it may be faulty.
-    fn next_trouble(&self, now: Time) -> Option<Time> {
-        self.troubles.iter().filter(|t| t.until > now).map(|t| t.from.max(now)).min()
+    fn next_fault(&self, now: Time) -> Option<Time> {
+        self.faults.iter().filter(|t| t.until > now).map(|t| t.from.max(now)).min()
     }
 }
 
@@ -107,8 +107,8 @@ impl Mapper {
             for &link in &fault.links {
                 let Some(ends) = topology.ends(link) else { continue };
                 let up = if ends.up { link } else { ends.reverse };
-                let trouble = Trouble { from: fault.from, until: fault.until, loss: loss.clone() };
-                cables.entry(up).or_default().troubles.push(trouble);
+                let fault = CableFault { from: fault.from, until: fault.until, loss: loss.clone() };
+                cables.entry(up).or_default().faults.push(fault);
             }
         }
         if probes(cables.len(), limit, self.period) > PROBES_MAX {
@@ -145,7 +145,7 @@ impl Mapper {
         while now < limit {
             if denied.is_none() && lost == 0 {
                 // Nothing changes until the next fault begins.
-                let Some(next) = cable.next_trouble(now) else { return };
+                let Some(next) = cable.next_fault(now) else { return };
                 let periods = next.since(now).0.div_ceil(self.period.0);
                 now = now + self.period * periods;
             }

@@ -67,7 +67,7 @@ fn every_combination_of_policies_completes_over_a_lossy_wire() {
             }
         }
     }
-    assert_eq!(combinations, 8 * 9 * 7 * 3);
+    assert_eq!(combinations, 8 * 10 * 7 * 3);
 }
 
 #[test]

@@ -138,7 +138,7 @@ impl Slice<'_> {
             self.visit(entry.cargo() as usize, now);
         } else if source < self.config.sources.signal {
             let port = self.local(source - self.config.sources.pause);
-            self.hear_of_port(port, now, entry.cargo());
+            self.handle_link_news(port, now, entry.cargo());
         } else {
             self.break_or_mend(entry.cargo() as usize, now);
         }

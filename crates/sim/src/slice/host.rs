@@ -114,7 +114,7 @@ impl Slice<'_> {
         host.ask_again_at = 0;
         if note.source < self.config.sources.signal {
             let port = self.local(note.source - self.config.sources.pause);
-            self.hear_of_port(port, now, note.data);
+            self.handle_link_news(port, now, note.data);
             self.notify_blocked(h, port, now);
         } else if note.source < self.config.sources.fault {
             let signal = Event::Signal { order: note.source - self.config.sources.signal, word: note.data };

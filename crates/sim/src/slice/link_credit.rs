@@ -11,7 +11,7 @@ use strandway_fabric::topology::LinkId;
 
 impl Slice<'_> {
     /// A port hears from its neighbour: of a pause (PFC), or of credit.
-    pub(super) fn hear_of_port(&mut self, i: usize, now: u64, word: u32) {
+    pub(super) fn handle_link_news(&mut self, i: usize, now: u64, word: u32) {
         let Some(credit) = self.config.link_credit else { return self.pause(i, now, word != 0) };
         let cold = &mut self.fabric.colds[i];
         cold.credit_used -= u64::from(word);
