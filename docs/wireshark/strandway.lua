@@ -328,7 +328,8 @@ end
 -- Letters and parts of messages of one-way connections look the same in every format; the first byte tells.
 local LETTER, PART = 0xfe, 0xd1
 local LETTER_BYTES, PART_BYTES = 34, 28
-local LETTERS = { [0] = "custom", "clear", "have", "recovered", "missing", "ask", "unknown", "over", "heard" }
+local LETTERS = { [0] = "custom", "clear", "have", "recovered", "missing", "ask", "unknown", "over", "heard",
+    "credit", "credit request" }
 local PART_FLAGS = { "parity", "last", "retransmitted", "ack_request" }
 
 local function letter(tvb, tree)
@@ -349,6 +350,14 @@ local function letter(tvb, tree)
         tree:add(f.first, tvb(8, 4))
         tree:add(f.count, tvb(12, 4))
         packet.info = string.format("%s first=%d count=%d", name, tvb(8, 4):uint(), tvb(12, 4):uint())
+        return packet
+    elseif name == "credit" then
+        tree:add(f.count, tvb(8, 4))
+        packet.info = string.format("%s granted=%d", name, tvb(8, 4):uint())
+        return packet
+    elseif name == "credit request" then
+        tree:add(f.number, tvb(8, 2))
+        packet.info = string.format("%s target=%d", name, tvb(8, 2):uint())
         return packet
     end
     tree:add(f.sequence, tvb(8, 4))

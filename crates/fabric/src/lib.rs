@@ -7,6 +7,7 @@ pub mod judgement;
 pub mod kernel;
 pub mod localise;
 pub mod loss;
+pub mod mapper;
 pub mod measure;
 pub mod multicast;
 pub mod plan;

@@ -115,6 +115,13 @@ pub struct PortSettings {
     pub ecn: Option<EcnSettings>,
     /// Pause upstream ports instead of dropping packets; `None`: no PFC.
     pub pfc: Option<PfcSettings>,
+    /// Credit of links (CBFC of Ultra Ethernet's link layer): a port sends data only while its neighbour, if that is a
+    /// switch, has room for it among these bytes; `None`: no credit. Not with PFC or a shared buffer.
+    pub cbfc: Option<Bytes>,
+    /// The work of receiving at each host; `None`: it takes no time.
+    pub receive: Option<ReceiveSettings>,
+    /// Links repeat packets that they lose (LLR of Ultra Ethernet's link layer).
+    pub llr: bool,
     /// One buffer for all ports of a switch; `None`: each port has its own limit.
     pub shared: Option<SharedSettings>,
     /// The queue that switches with adaptive routing compare with: they tell apart queues below 5, 10 and 20 % of it,
@@ -134,6 +141,26 @@ impl PortSettings {
             ecn: self.ecn.map(|ecn| EcnSettings { low: scaled(ecn.low), high: scaled(ecn.high), ..ecn }),
             ..*self
         }
+    }
+}
+
+/// The work of receiving a whole data packet: a host's threads (of its processor or of its NIC) take packets from one
+/// queue, and a packet has arrived when its work is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveSettings {
+    /// The time between two packets, all threads together.
+    pub per_packet: Span,
+    /// The most packets that wait; further ones are discarded.
+    pub queue: u32,
+}
+
+impl ReceiveSettings {
+    /// `threads` threads of `mpps` million packets a second each; with `knee` threads each has half of it, as `knee` is
+    /// where they begin to stand in each other's way (zero: never).
+    pub fn new(threads: u32, mpps: f64, knee: f64, queue: u32) -> ReceiveSettings {
+        let crowd = if knee > 0.0 { f64::from(threads) / knee } else { 0.0 };
+        let rate = f64::from(threads) * mpps * 1e6 / (1.0 + crowd * crowd);
+        ReceiveSettings { per_packet: Span((1e12 / rate).max(1.0) as u64), queue }
     }
 }
 
@@ -197,8 +224,11 @@ pub struct CapturePlan {
 /// Limit on the bytes that wait at one port. With PFC a port has no limit of its own. Then the limit is the number of
 /// bytes that the switch accepts before it has paused all its neighbours, or its shared buffer.
 fn longest_queue(topology: &Topology, ports: &PortSettings) -> Bytes {
-    let Some(pfc) = ports.pfc else { return ports.data_queue };
     let most = topology.leaf_ports().max(topology.spine_ports()).max(topology.core_ports());
+    if let Some(buffer) = ports.cbfc {
+        return buffer * u64::from(most);
+    }
+    let Some(pfc) = ports.pfc else { return ports.data_queue };
     let headroom = pfc.headroom * u64::from(most);
     let taken = ports.shared.map_or(pfc.xoff * u64::from(most), |shared| shared.buffer);
     Bytes(ports.data_queue.0.min(taken.0 + headroom.0))

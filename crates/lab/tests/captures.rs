@@ -393,6 +393,9 @@ fn the_dissector_reads_parts_and_controls() {
                         ControlMessage::Ask { sequence } | ControlMessage::Unknown { sequence } => {
                             expect(3, u64::from(sequence))
                         }
+                        ControlMessage::Credit { .. } | ControlMessage::CreditRequest { .. } => {
+                            panic!("no connection uses credit")
+                        }
                         ControlMessage::Custom { .. } => panic!("no program writes any"),
                     }
                     "letter"

@@ -11,9 +11,11 @@ mod hpcc;
 mod longhaul;
 mod nscc;
 mod paced;
+mod rccc;
 mod strack;
 mod swift;
 
+pub use crate::credit::CreditTerms;
 pub use dcqcn::{Dcqcn, DcqcnConfig};
 pub use dctcp::{Dctcp, DctcpConfig};
 pub use fixed::{Fixed, FixedConfig};
@@ -21,6 +23,7 @@ pub use hpcc::{Hpcc, HpccConfig};
 pub use longhaul::{LongHaul, LongHaulConfig};
 pub use nscc::{Nscc, NsccConfig};
 pub use paced::{Paced, PacedConfig};
+pub use rccc::{Rccc, RcccConfig};
 pub use strack::{Strack, StrackConfig};
 pub use swift::{Swift, SwiftConfig};
 
@@ -54,6 +57,8 @@ macro_rules! congestions {
             longhaul: LongHaul(LongHaulConfig, LongHaul),
             /// Window control by the load that switches report.
             hpcc: Hpcc(HpccConfig, Hpcc),
+            /// UEC's receiver credit congestion control.
+            rccc: Rccc(RcccConfig, Rccc),
         }
     };
 }
@@ -170,6 +175,15 @@ pub(crate) trait CongestionPolicy: ParameterSet {
     fn needs_telemetry(&self) -> bool {
         false
     }
+    /// Its largest window as a multiple of the bandwidth-delay product, and its target of the queueing delay without
+    /// trimming as a multiple of the base RTT: what the detectors of losses by reordering follow.
+    fn envelope(&self) -> Option<(f64, f64)> {
+        None
+    }
+    /// How it uses the receiver's credit; `None` if it does not.
+    fn credit(&self) -> Option<CreditTerms> {
+        None
+    }
     /// Changes packet sizes and acknowledgements to what it needs, when it is chosen by its name.
     fn shape(&self, _transport: &mut TransportConfig) {}
     /// Adapts the parameters to a host with these traits.
@@ -192,6 +206,11 @@ impl CongestionConfig {
     /// Its parameters; none for a custom one.
     pub fn parameters(&mut self) -> Option<&mut dyn ParameterSet> {
         self.policy_mut().map(|policy| policy as &mut dyn ParameterSet)
+    }
+
+    /// Do connections to one destination share one window?
+    pub fn shares_window(&self) -> bool {
+        self.is_per_destination()
     }
 
     /// Do connections to one destination share one window?
@@ -218,6 +237,18 @@ impl CongestionConfig {
     /// Is it useless without these records?
     pub fn needs_telemetry(&self) -> bool {
         self.policy().is_some_and(|policy| policy.needs_telemetry())
+    }
+
+    /// Its largest window as a multiple of the bandwidth-delay product, and its target of the queueing delay without
+    /// trimming as a multiple of the base RTT; `None` if it has neither.
+    pub(crate) fn envelope(&self) -> Option<(f64, f64)> {
+        self.policy().and_then(|policy| policy.envelope())
+    }
+
+    /// How it uses the receiver's credit; `None` if it does not. Only the simulator's hosts have all their connections
+    /// in one endpoint, which a receiver needs to share its link.
+    pub fn credit(&self) -> Option<CreditTerms> {
+        self.policy().and_then(|policy| policy.credit())
     }
 
     /// The state for one connection.

@@ -2,6 +2,7 @@
 //! sends packets; `arriving.rs` handles arriving ones.
 
 mod arriving;
+mod credit;
 mod dormant;
 mod kind;
 mod paths;
@@ -10,6 +11,7 @@ mod sharing;
 
 use crate::account::{Doing, Wait};
 use crate::congestion::{AnyCongestion, Congestion, LossKind, LossSample, Nscc};
+use crate::credit::Credit;
 use crate::message::{Message, Segment, Whole};
 use crate::packet::{ConnectionId, Data, Flags, Header, HostId, Packet, Part, PathId, Ports, Psn};
 use crate::path::{AnyPath, PathFeedback, PathManager, PathSelector};
@@ -98,6 +100,8 @@ pub(crate) struct Connection {
     congestion: AnyCongestion,
     pub(crate) receiver: AnyReceiver,
     kind: Arc<Kind>,
+    /// The receiver's credit, if congestion control uses it.
+    pub(crate) credit: Option<Box<Credit>>,
     /// The random stream from its opening, for the path selector.
     random: Random,
 }
@@ -110,6 +114,9 @@ impl Connection {
         let congestion = profile.congestion.build(environment);
         let mut reliability = profile.reliability.build(&profile.transport, environment);
         let mut receiver = profile.reliability.build_receiver(&profile.transport, environment);
+        if let Some((window_max_bdp, target)) = profile.congestion.envelope() {
+            reliability.follow(environment, window_max_bdp, target);
+        }
         if profile.congestion.wants_counts() {
             reliability.count_arrivals(environment);
             receiver.count_arrivals();
@@ -148,6 +155,7 @@ impl Connection {
             timer: Time::NEVER,
             timer_behind: Time::NEVER,
             sharing: None,
+            credit: kind.credit.map(|terms| Box::new(Credit::new(&terms, &kind.environment))),
             kind,
         }
     }
@@ -311,11 +319,14 @@ impl Connection {
         self.packet(path, self.profile.transport.control as u16, flags, header)
     }
 
-    /// May one more packet be sent? Retransmissions of a fast recovery may always be sent, and so may a packet when
-    /// nothing is in flight.
+    /// May one more packet be sent, by window and credit? Retransmissions of a fast recovery need no window, and nor
+    /// does a packet when nothing is in flight.
     #[inline]
     pub(crate) fn window_open(&self) -> bool {
         let in_flight = self.in_flight().0;
+        if !self.has_credit() {
+            return false;
+        }
         in_flight == 0 || in_flight + u64::from(self.packet) <= self.window || self.outlook.next_is_urgent
     }
 
@@ -378,10 +389,11 @@ impl Connection {
         record.again = segment.again;
         record.clock.heard = now;
         record.clock.turn_to(now, doing);
+        let target = self.spend_credit(now, bytes.0);
         let turn = self.profile.transport.ack_every.0;
         // MRC also asks while the window is smaller than the bytes that a receiver acknowledges together.
         let small = self.window < turn && self.kind.mrc.is_some();
-        let full = small || in_flight.0 + u64::from(self.packet) > self.window;
+        let full = small || !self.has_credit() || in_flight.0 + u64::from(self.packet) > self.window;
         let turn_ends = self.sharing.as_mut().is_some_and(|s| s.spend(segment.length, turn));
         let flags = Flags::NONE
             .with_if(segment.again, Flags::RETRANSMITTED)
@@ -391,7 +403,7 @@ impl Connection {
         let wait = Wait::default();
         match segment.whole {
             None => {
-                let data = Data { psn: Psn::new(psn), message, offset, length, wait };
+                let data = Data { psn: Psn::new(psn), message, offset, length, target, wait };
                 *into = self.packet(path, size, flags, Header::Data(data));
             }
             Some(Whole { packet, packets, tail, parity, plan }) => {
@@ -500,6 +512,9 @@ impl Connection {
         if self.is_one_way {
             deadline = deadline.min(self.receiver.deadline());
         }
+        if let Some(credit) = &self.credit {
+            deadline = deadline.min(credit.sender.deadline(self.outlook.has_next));
+        }
         if self.pace_at > now && self.outlook.has_next { deadline.min(self.pace_at) } else { deadline }
     }
 
@@ -523,6 +538,7 @@ impl Connection {
         if let Some(manager) = self.path.manager_mut().filter(|m| m.deadline() <= now) {
             manager.on_timeout(now);
         }
+        self.ask_for_credit(now, reply);
         if self.is_one_way {
             if self.receiver.deadline() <= now {
                 self.receiver.on_timeout(now);
@@ -553,6 +569,9 @@ impl Connection {
         if timed_out {
             self.record.stats.timeouts += 1;
             self.record.clock.timed_out(now);
+            if let Some(credit) = &mut self.credit {
+                credit.sender.on_timeout(now);
+            }
         }
     }
 }

@@ -39,6 +39,16 @@ pub enum ControlMessage {
     },
     /// The counts of arrived packets, for congestion control.
     Heard(Heard),
+    /// The receiver's credit. UEC 1.0: the credit control packet.
+    Credit {
+        /// The units of 256 B granted since the start of the connection, modulo 2^32.
+        granted: u32,
+    },
+    /// A sender that waits asks for credit. UEC 1.0: the credit request.
+    CreditRequest {
+        /// The same as [`crate::packet::Data::target`].
+        target: u16,
+    },
     /// The stretch is over: the receiver accepts no more packets of it.
     Over {
         /// The stretch.

@@ -3,6 +3,7 @@
 mod cast;
 mod contexts;
 mod control;
+mod credits;
 mod event;
 mod life;
 mod partial;
@@ -82,6 +83,8 @@ pub struct Endpoint {
     destinations: BTreeMap<contexts::Destination, u32>,
     /// Chunks to send without a connection; `None` before the first one.
     casts: Option<Box<Casts>>,
+    /// The pace of credit that it gives; `None` before the first connection that uses credit.
+    credits: Option<Box<credits::CreditPacer>>,
     /// Fragments to send; `None` before the first one.
     fragments: Option<Box<Fragments>>,
     /// There are chunks or fragments to send now.
@@ -176,6 +179,7 @@ impl Endpoint {
             free_contexts: Vec::new(),
             destinations: BTreeMap::new(),
             casts: None,
+            credits: None,
             fragments: None,
             casting: false,
             casts_first: false,
@@ -207,12 +211,16 @@ impl Endpoint {
             let control = &mut self.control;
             let fresh = connection.handle_data(now, packet, data, &mut |packet| control.push(packet));
             let settles = connection.wants_idle_probe();
+            let wants_credit = connection.note_target(packet, data);
             while let Some((message, bytes)) = connection.receiver.take_received() {
                 let connection = packet.connection;
                 self.events.push_back(Event::Received { connection, message, bytes: Bytes(bytes) });
             }
             if settles {
                 self.settle(now, packet.connection.slot());
+            }
+            if wants_credit {
+                self.want_credit(now, packet.connection.slot() as usize);
             }
             return if fresh { Handled::Fresh } else { Handled::Here };
         }
@@ -288,6 +296,12 @@ impl Endpoint {
                 let connection = self.connections.id(slot);
                 return self.events.push_back(Event::Control { connection, control: *control });
             }
+            Header::Control(message @ (ControlMessage::Credit { .. } | ControlMessage::CreditRequest { .. })) => {
+                if connection.handle_credit(now, packet, *message) {
+                    self.want_credit(now, slot);
+                }
+                return self.settle(now, id);
+            }
             Header::Control(message) => {
                 if !connection.is_one_way() {
                     connection.record.stats.invalid += 1;
@@ -352,6 +366,10 @@ impl Endpoint {
             }
             if id == CASTS_TIMER {
                 // The next `poll_transmit` finds that the pace allows a chunk.
+                continue;
+            }
+            if id == credits::CREDITS_TIMER {
+                self.handle_credits_timeout(now);
                 continue;
             }
             let Some(connection) = self.connections.get_mut(id as usize) else {
@@ -475,6 +493,9 @@ impl Endpoint {
                     Polled::NoPort => {}
                 }
                 continue;
+            }
+            if let Some(credit) = &mut connection.credit {
+                credit.sender.rivals = self.ready.len() as u32;
             }
             match connection.poll_transmit(now, free, into) {
                 Polled::Packet { more } => {

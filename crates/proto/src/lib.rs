@@ -12,6 +12,7 @@ pub mod cast;
 pub mod congestion;
 mod connection;
 pub mod control_message;
+mod credit;
 mod endpoint;
 pub mod environment;
 mod host;

@@ -289,6 +289,9 @@ pub struct Data {
     pub offset: Offset,
     /// Payload bytes; kept when the payload is trimmed away.
     pub length: u16,
+    /// Up to where the sender wants credit, as [`crate::congestion::RcccConfig`] has it; zero: it uses none. No wire format
+    /// carries it.
+    pub target: u16,
     /// Where a simulated packet waited longest. No wire format carries it.
     pub wait: Wait,
 }

@@ -116,6 +116,10 @@ pub trait Reliability: Send {
     fn open(&mut self, message: Message);
     /// Is there a packet to send, if the window allows it?
     fn has_next(&self) -> bool;
+    /// The number of packets that wait to be sent, retransmissions included. Those that ask for a receiver's credit tell.
+    fn unsent(&self) -> u64 {
+        0
+    }
     /// True if `has_next` is false only because the range of PSNs or a cap on bytes in flight holds packets back. For
     /// reports.
     fn is_held(&self) -> bool {
@@ -212,6 +216,10 @@ pub(crate) trait ReliabilityPolicy: ParameterSet {
     fn range(&self) -> Option<u32> {
         None
     }
+    /// May switches trim its data? `again`: retransmissions.
+    fn may_trim(&self, _again: bool) -> bool {
+        true
+    }
     /// Do its connections run one way, with control messages instead of acknowledgements?
     fn is_one_way(&self) -> bool {
         false
@@ -280,6 +288,11 @@ impl ReliabilityConfig {
         plan.code.map(|_| plan.layout(packets))
     }
 
+    /// May switches trim its data? `again`: retransmissions. If not, they travel in a class that switches drop.
+    pub fn may_trim(&self, again: bool) -> bool {
+        self.known().may_trim(again)
+    }
+
     /// The largest number of packets that are acknowledged together; 0 if each packet is acknowledged by itself.
     pub(crate) fn chunk_packets(&self) -> u64 {
         self.known().scheme().map_or(0, |scheme| u64::from(scheme.chunk_max()))
@@ -322,6 +335,14 @@ impl AnyReliability {
         }
     }
 
+    /// Detectors of losses by reordering follow the congestion control: its largest window as a multiple of the
+    /// bandwidth-delay product, and its target as a multiple of the base RTT. Must be the first call.
+    pub(crate) fn follow(&mut self, environment: &Environment, window_max_bdp: f64, target: f64) {
+        if let AnyReliability::SelectiveRepeat(sender) = self {
+            sender.follow(environment, window_max_bdp, target);
+        }
+    }
+
     /// For a repair scheme: tells the sender that the receiver counts arriving packets. Must be the first call.
     pub(crate) fn count_arrivals(&mut self, environment: &Environment) {
         if let AnyReliability::Repair(sender) = self {
@@ -348,6 +369,9 @@ impl Reliability for AnyReliability {
     #[inline]
     fn has_next(&self) -> bool {
         each!(self, r => r.has_next())
+    }
+    fn unsent(&self) -> u64 {
+        each!(self, r => r.unsent())
     }
     #[inline]
     fn is_held(&self) -> bool {

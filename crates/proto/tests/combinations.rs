@@ -67,7 +67,7 @@ fn every_combination_of_policies_completes_over_a_lossy_wire() {
             }
         }
     }
-    assert_eq!(combinations, 8 * 9 * 7 * 3);
+    assert_eq!(combinations, 8 * 10 * 7 * 3);
 }
 
 #[test]
@@ -351,6 +351,7 @@ fn data_packet(world: &World, psn: u64, path: PathId, flags: Flags) -> Packet {
         message: MessageId(0),
         offset: Offset::new(psn * 4096),
         length: 4096,
+        target: 0,
         wait: Wait::default(),
     };
     Packet {
@@ -377,6 +378,7 @@ fn headers() -> impl Strategy<Value = Header> {
             message: MessageId(message),
             offset: Offset::new(offset),
             length,
+            target: 0,
             wait: Wait::default(),
         })
     });

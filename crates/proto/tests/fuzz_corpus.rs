@@ -23,6 +23,7 @@ fn wire_seeds() -> Vec<(String, Vec<u8>)> {
             message: MessageId(7),
             offset: Offset::new(offset),
             length,
+            target: 0,
             wait: Wait::default(),
         })
     };

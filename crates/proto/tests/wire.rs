@@ -35,7 +35,7 @@ fn header() -> impl Strategy<Value = Header> {
     let offset = prop_oneof![Just(0), any::<u64>()];
     prop_oneof![
         3 => (psn(), any::<u32>(), offset, 0u16..60_000).prop_map(|(psn, message, offset, length)| {
-            Header::Data(Data { psn, message: MessageId(message), offset: Offset::new(offset), length, wait: Wait::default() })
+            Header::Data(Data { psn, message: MessageId(message), offset: Offset::new(offset), length, target: 0, wait: Wait::default() })
         }),
         3 => (psn(), psn(), any::<u64>(), psn(), path(), any::<u32>(), any::<u16>()).prop_map(
             |(cumulative, sack_base, sack, acked, path, received, out_of_order)| {
@@ -265,6 +265,7 @@ fn data(offset: u64, flags: Flags) -> Packet {
             message: MessageId(9),
             offset: Offset::new(offset),
             length: 4096,
+            target: 0,
             wait: Wait::default(),
         }),
     }

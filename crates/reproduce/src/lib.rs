@@ -14,6 +14,7 @@ mod shootout;
 mod strack;
 mod table;
 mod test;
+mod uec;
 
 use judge::{command, verdict};
 use modelled::Modelled;
@@ -41,8 +42,8 @@ pub struct Set {
 }
 
 /// All sets, in the order in which they are listed and run.
-const SETS: [Set; 8] =
-    [strack::SET, prime::SET, mrc::SET, sdr::SET, multicast::SET, esa::SET, nccl::SET, shootout::SET];
+const SETS: [Set; 9] =
+    [strack::SET, prime::SET, mrc::SET, sdr::SET, multicast::SET, esa::SET, nccl::SET, shootout::SET, uec::SET];
 
 /// Sets that are not listed; they exist for tests.
 const HIDDEN: [Set; 1] = [test::SET];

@@ -55,6 +55,7 @@ fn table() -> Table {
     collectives(&mut table);
     incast(&mut table);
     operations::operations(&mut table);
+    operations::maintenance(&mut table);
     operations::cluster(&mut table);
     unknowns::unknowns(&mut table);
     unknowns::ablations(&mut table);
@@ -90,6 +91,15 @@ fn point_to_point(table: &mut Table) {
                 .note("published too; headers of 166 B, which the sheet found from it, leave 768.8 Gb/s"),
         );
     }
+    let structured = whole()
+        .set("workload.flows", "[{ from = 0, to = 100, size = \"256 MB\" }]")
+        .set("profile.transport.header", 126)
+        .seeds(1);
+    let what = "payload rate across T1 with structured EVs (STEV): no outer header of 40 B";
+    let row = RowSpec::new("e1/bandwidth/stev", what, "Gb/s", Value::Of(structured, "goodput_gbps.total"));
+    let note =
+        "tables in switches read the same EV from flow label and source port, so paths and states are those of SRv6";
+    table.row(row.near(800.0 * 4096.0 / 4222.0, Source::Arithmetic, 0.01).note(note));
     for (id, what, to, theirs) in [("same-t0", "below the same T0", 1, 5.09), ("cross-t1", "across T1", 100, 6.54)] {
         let tiny = whole().set("workload.flows", format!("[{{ from = 0, to = {to}, size = \"2 B\" }}]")).seeds(1);
         let row = RowSpec::new(

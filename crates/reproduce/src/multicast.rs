@@ -29,6 +29,7 @@ fn table() -> Table {
     parity(&mut table);
     sweeps(&mut table);
     concurrent(&mut table);
+    receiving(&mut table);
     layers(&mut table);
     table
 }
@@ -251,6 +252,44 @@ fn concurrent(table: &mut Table) {
         let row = RowSpec::new(format!("concurrent/{ranks}/{mib}"), what, "", speedup(ranks, mib));
         table.row(row.near(2.0 - 2.0 / ranks as f64, Source::Arithmetic, 0.03));
     }
+    // Leaves of 18 hosts with 18 uplinks, as on the paper's testbed.
+    let leaves = |cell: Cell| cell.set("fabric.hosts", 216).set("fabric.hosts_per_leaf", 18).set("fabric.spines", 18);
+    let speedup = |ranks, mib| {
+        let rings = both(leaves(Cell::new(template!("multicast_two_rings.toml"))), ranks, mib);
+        rings.over(both(leaves(Cell::new(template!("multicast_concurrent.toml"))), ranks, mib))
+    };
+    for (ranks, mib) in [(32, 256), (188, 752)] {
+        let what = format!("speed-up, {ranks} ranks over several leaves, {mib} MiB: 2 - 2/P");
+        let row = RowSpec::new(format!("concurrent/leaves/{ranks}/{mib}"), what, "", speedup(ranks, mib));
+        let row = row.near(2.0 - 2.0 / ranks as f64, Source::Arithmetic, 0.03);
+        table.row(if ranks == 188 { row.full() } else { row });
+    }
+}
+
+/// The work of receiving, as threads of a SmartNIC that take 11.9 GiB/s each in packets of 4 KiB.
+fn receiving(table: &mut Table) {
+    table.section(
+        "The receive side as threads: broadcast of 256 MiB to seven ranks at 1.6 Tb/s, over the same without work",
+    );
+    let cell = |threads: u32| {
+        let cell = Cell::new(template!("multicast_concurrent.toml")).seeds(1);
+        let workload =
+            "{ kind = \"broadcast\", name = \"cast\", algorithm = \"multicast\", ranks = 8, size = \"256 MiB\" }";
+        let cell =
+            cell.set("fabric.rate", "1600 Gbps").set("workload", workload).set("fabric.receive_threads", threads);
+        // 11.9 GiB/s are 3.12 million packets a second.
+        if threads > 0 { cell.set("fabric.receive_mpps", 3.12) } else { cell }
+    };
+    let time = |threads| Value::Of(cell(threads), "collectives.cast.time_us");
+    for (threads, share) in [(1, 11.9 * 8.0 * 1.073_741_824 / 1600.0), (2, 0.0), (4, 0.0), (8, 0.0)] {
+        let what = format!("{threads} threads: share of the link's rate");
+        let row = RowSpec::new(format!("receiving/{threads}"), what, "", time(0).over(time(threads)));
+        table.row(if share > 0.0 { row.near(share, Source::Arithmetic, 0.05) } else { row });
+    }
+    let row = RowSpec::new("receiving/16", "16 threads of 256: 1.6 Tb/s", "", time(0).over(time(16)));
+    table.row(row.at_least(0.99, Source::Published, 0.01));
+    let row = RowSpec::new("receiving/128", "128 threads, as published", "", time(0).over(time(128)));
+    table.row(row.at_least(0.99, Source::Published, 0.01));
 }
 
 /// Section 10, B 9: layers are gathered, computed and scattered in a pipeline.

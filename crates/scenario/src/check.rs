@@ -10,7 +10,7 @@ use crate::reader::{Sink, show};
 use crate::reduction::Reduction;
 use crate::run::Sample;
 use crate::scenario::Scenario;
-use crate::{cost, expect, fabric, faults, fsdp, profile, run, servers, sweep, switch, workload};
+use crate::{clustermapper, cost, expect, fabric, faults, fsdp, profile, run, servers, sweep, switch, workload};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use strandway_fabric::plan::{PortSettings, Routing, environment, environment_between};
@@ -131,6 +131,11 @@ fn build(scenario: &Scenario, sink: &Sink, values: impl FnOnce(&Experiment) -> B
     // If a link has several losses, the first one counts: losses in [[faults]] come before the permanent loss of links.
     faults.plans.extend(fabric.losses.plans.clone());
     faults.notes.extend(fabric.losses.notes.clone());
+    if let Some(mapper) = clustermapper::read(sink, root) {
+        let (denials, note) = clustermapper::denials(sink, &mapper, &topology, &faults.plans, time_limit, run.seed);
+        faults.plans.extend(denials);
+        notes.push(note);
+    }
     let capture = run.capture.as_deref().and_then(|name| match run::capture(name, run.capture_limit, &topology) {
         Ok(capture) => Some(capture),
         Err((what, remedy)) => {

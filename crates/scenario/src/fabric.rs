@@ -10,7 +10,7 @@ use crate::shapes::{fat_tree, graph, imported, leaf_spine};
 use crate::sites;
 use strandway_fabric::Topology;
 use strandway_fabric::plan::{
-    EcnSettings, PAUSE_FRAME, PfcSettings, PortSettings, Routing, SharedSettings, TrimSettings,
+    EcnSettings, PAUSE_FRAME, PfcSettings, PortSettings, ReceiveSettings, Routing, SharedSettings, TrimSettings,
 };
 use strandway_fabric::quantity::Size;
 use strandway_fabric::topology::NodeKind;
@@ -57,6 +57,10 @@ struct Switches {
     ecn_high: Option<Size>,
     trimming: Option<bool>,
     pfc: Option<bool>,
+    cbfc: Option<bool>,
+    receive: Option<ReceiveSettings>,
+    cbfc_buffer: Option<Size>,
+    llr: Option<bool>,
     pfc_xoff: Option<Size>,
     pfc_xon: Option<Size>,
     pfc_headroom: Option<Size>,
@@ -170,6 +174,10 @@ fn switches(section: &Section<'_>) -> Switches {
         ecn_high: section.size("ecn_high"),
         trimming: section.flag("trimming"),
         pfc: section.flag("pfc"),
+        cbfc: section.flag("cbfc"),
+        receive: receive(section),
+        cbfc_buffer: section.size("cbfc_buffer"),
+        llr: section.flag("llr"),
         pfc_xoff: section.size("pfc_xoff"),
         pfc_xon: section.size("pfc_xon"),
         pfc_headroom: section.size("pfc_headroom"),
@@ -209,8 +217,9 @@ impl Fabric {
                 "write more, say \"1 BDP\"".into(),
             );
         }
-        let pfc = own.pfc.unwrap_or(wish.pfc && self.topology.sites() == 0);
-        let trimming = own.trimming.unwrap_or(wish.trimming && !pfc);
+        let credit = own.cbfc == Some(true);
+        let pfc = own.pfc.unwrap_or(wish.pfc && self.topology.sites() == 0 && !credit);
+        let trimming = own.trimming.unwrap_or(wish.trimming && !pfc && !credit);
         let low = pick(own.ecn_low, of_bdp(wish.ecn_low_bdp));
         let high = pick(own.ecn_high, of_bdp(wish.ecn_high_bdp));
         if low > high {
@@ -224,6 +233,7 @@ impl Fabric {
             last_hop: own.ecn_last_hop.unwrap_or(wish.ecn_last_hop),
         });
         let pfc = pfc.then(|| self.pfc(packet, bdp, &complain));
+        let cbfc = credit.then(|| self.cbfc(sink, packet, bdp, pfc.is_some()));
         let shared = own.shared_buffer.map(|size| SharedSettings {
             buffer: size.resolve(bdp, packet),
             // DCQCN paper, section 4: with PFC, 1/8 per ingress. For lossy queues switches usually use 1.
@@ -240,11 +250,15 @@ impl Fabric {
         let settings = PortSettings {
             priority: own.priority.unwrap_or(true),
             // With PFC the egress queue never drops: the ingress port decides whether a packet is accepted.
-            data_queue: if pfc.is_some() { UNLIMITED } else { queue },
+            // Credit does the same for links.
+            data_queue: if pfc.is_some() || credit { UNLIMITED } else { queue },
             control_queue: queue * 2,
             trim: trimming.then_some(TrimSettings { size: u16::try_from(control.0).unwrap_or(u16::MAX) }),
             ecn,
             pfc,
+            cbfc,
+            receive: own.receive,
+            llr: own.llr == Some(true),
             shared,
             adaptive_queue: queue,
         };
@@ -256,6 +270,12 @@ impl Fabric {
     pub(crate) fn unused_settings(&self, ports: &PortSettings) -> Vec<String> {
         let own = &self.switches;
         let mut vain = Vec::new();
+        if own.cbfc_buffer.is_some() && ports.cbfc.is_none() {
+            vain.push("fabric.cbfc_buffer has no effect without fabric.cbfc = true".to_string());
+        }
+        if ports.cbfc.is_some() && own.trimming == Some(true) {
+            vain.push("fabric.trimming = true has no effect here: with credit no queue is ever full".to_string());
+        }
         if ports.pfc.is_some() && own.trimming == Some(true) {
             vain.push("fabric.trimming = true has no effect here: with PFC no queue is ever full".to_string());
         }
@@ -272,6 +292,34 @@ impl Fabric {
         }
         vain.extend(graphs::cautions(&self.topology, ports));
         vain
+    }
+
+    /// The buffer of an input port with credit.
+    fn cbfc(&self, sink: &Sink, packet: Bytes, bdp: Bytes, pfc: bool) -> Bytes {
+        let own = &self.switches;
+        if pfc {
+            sink.add("fabric.cbfc", "true", "is another way not to drop than PFC", "leave out one of them");
+        }
+        if own.shared_buffer.is_some() {
+            sink.add("fabric.cbfc", "true", "gives each input port a buffer of its own", "leave out shared_buffer");
+        }
+        if self.topology.sites() > 0 {
+            sink.add("fabric.cbfc", "true", "is for links within a data center", "leave it out in a fabric of sites");
+        }
+        // A link runs at its rate with a packet in each of these places: on the way there, in the switch, on the way of
+        // the credit back, in transmission at both ends.
+        let of_tier = |tier: usize| {
+            let level = self.topology.level(tier);
+            let switches = [NodeKind::Leaf, NodeKind::Spine, NodeKind::Core];
+            level.rate.bytes_in(level.latency * 2 + self.topology.latency_inside(switches[tier]))
+        };
+        let most = (0..self.topology.tiers()).map(of_tier).max().unwrap_or_default() + packet * 4;
+        let buffer = own.cbfc_buffer.map_or(most, |size| size.resolve(bdp, packet));
+        if buffer < packet * 2 {
+            let what = format!("does not hold two packets of {} B", packet.0);
+            sink.add("fabric.cbfc_buffer", format!("{buffer}"), what, "write more, or leave it out");
+        }
+        buffer
     }
 
     fn pfc(&self, packet: Bytes, bdp: Bytes, complain: &dyn Fn(&str, Bytes, String, String)) -> PfcSettings {
@@ -306,6 +354,29 @@ impl Fabric {
         PfcSettings { xoff, xon, headroom }
     }
 }
+
+/// The work of receiving.
+fn receive(section: &Section<'_>) -> Option<ReceiveSettings> {
+    let threads = section.count("receive_threads", 0, 65_536).unwrap_or(0) as u32;
+    let mpps = section.ratio("receive_mpps", 1e-6, 1e6).unwrap_or(RECEIVE_MPPS);
+    let knee = section.ratio("receive_knee", 0.0, 1e9).unwrap_or(0.0);
+    let queue = section.count("receive_queue", 1, u64::from(u32::MAX)).unwrap_or(RECEIVE_QUEUE) as u32;
+    if threads == 0 {
+        for key in ["receive_mpps", "receive_knee", "receive_queue"] {
+            if section.has(key) {
+                section.wrong(key, "has no effect without receive_threads", "add, say, receive_threads = 16");
+            }
+        }
+        return None;
+    }
+    Some(ReceiveSettings::new(threads, mpps, knee, queue))
+}
+
+/// SDR-RDMA, arXiv 2505.05366, figure 16: 11.6 million packets a second of eight threads.
+const RECEIVE_MPPS: f64 = 1.45;
+
+/// Ours: the completion queue of the multicast paper's engine has 8,192 entries.
+const RECEIVE_QUEUE: u64 = 8192;
 
 /// A queue limit that no run reaches.
 pub(crate) const UNLIMITED: Bytes = Bytes(1 << 40);

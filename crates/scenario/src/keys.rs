@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 const PAGE: &str = include_str!("reference.md");
 
 /// The sections and keys at the top of a scenario.
-pub(crate) const SECTIONS: [&str; 12] = [
+pub(crate) const SECTIONS: [&str; 13] = [
     "name",
     "description",
     "fabric",
@@ -18,6 +18,7 @@ pub(crate) const SECTIONS: [&str; 12] = [
     "workload",
     "job",
     "faults",
+    "clustermapper",
     "run",
     "sweep",
     "expect",

@@ -2,6 +2,7 @@
 
 mod address;
 mod check;
+mod clustermapper;
 mod collective;
 pub mod cost;
 mod evs;

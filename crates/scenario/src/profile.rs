@@ -82,10 +82,19 @@ pub(crate) fn read(sink: &Sink, root: &Table) -> Option<Profile> {
 }
 
 /// The reason why a profile's congestion control cannot work, if it cannot: records of switches come back with
-/// acknowledgements, and connections of SDR-RDMA have none.
+/// acknowledgements, and connections of SDR-RDMA have none. Nor do their packets ask for credit.
 fn deaf(profile: &Profile) -> Option<String> {
     let (control, reliability) = (profile.congestion.name(), profile.reliability.name());
-    let is_deaf = profile.congestion.needs_telemetry() && profile.reliability.is_one_way();
+    let is_one_way = profile.reliability.is_one_way();
+    let is_deaf = profile.congestion.needs_telemetry() && is_one_way;
+    if profile.congestion.credit().is_some() && is_one_way {
+        return Some(format!("`{control}` uses a receiver's credit, for which packets of `{reliability}` do not ask"));
+    }
+    if profile.congestion.credit().is_some() && profile.congestion.shares_window() {
+        return Some(format!(
+            "`{control}` uses a receiver's credit, which each connection has for itself, and shares windows"
+        ));
+    }
     is_deaf.then(|| format!("`{control}` reads records in acknowledgements, and `{reliability}` has none"))
 }
 

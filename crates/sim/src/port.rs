@@ -20,7 +20,7 @@ pub(crate) use strandway_fabric::judgement::{CONTROL, DATA};
 
 /// Facts about a port that are rarely true.
 pub(crate) mod flag {
-    /// PFC has paused the data class.
+    /// PFC has paused the data class, or CBFC has no credit for it.
     pub(crate) const PAUSED: u8 = 1;
     /// Its link has faults at some time.
     pub(crate) const FAULTY: u8 = 2;
@@ -104,6 +104,8 @@ pub(crate) struct ColdPort {
     /// When its data class was last paused, and the total time of all earlier pauses, in ps.
     pub(crate) paused_since: u64,
     pub(crate) paused: u64,
+    /// CBFC: bytes of data that the switch at the other end has not freed yet.
+    pub(crate) credit_used: u64,
     /// Packets lost here to faults.
     pub(crate) lost: u32,
     /// When the last whole data packet left that was lost to a fault, in ps.
@@ -221,6 +223,8 @@ pub(crate) struct Limits {
     pub(crate) rate: Rate,
     pub(crate) thresholds: Thresholds,
     pub(crate) pfc: Option<PfcSettings>,
+    /// CBFC: the bytes of data that a neighbour may have in this port's switch.
+    pub(crate) cbfc: Option<u64>,
     pub(crate) shared: Option<SharedSettings>,
 }
 
@@ -231,6 +235,7 @@ impl Limits {
             rate: if fraction == 1.0 { nominal } else { nominal.scaled(fraction) },
             thresholds: Thresholds::new(settings, fraction, last_hop),
             pfc: settings.pfc,
+            cbfc: settings.cbfc.map(|buffer| buffer.0),
             shared: settings.shared,
         }
     }

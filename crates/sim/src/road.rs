@@ -39,6 +39,8 @@ mod bit {
     pub(super) const TRIMMED_AT_LAST_HOP: u64 = 16 << 8;
     /// It is a fragment of a gradient or of a sum, or a notice about one.
     pub(super) const FRAGMENT: u64 = 32 << 8;
+    /// Switches drop it instead of trimming it (MRC: NO_TRIM).
+    pub(super) const NO_TRIM: u64 = 64 << 8;
     /// All flags that switches set.
     pub(super) const BY_SWITCHES: u64 = CE | TRIMMED | TRIMMED_AT_LAST_HOP;
 }
@@ -199,6 +201,18 @@ impl Transit {
     #[inline]
     pub(crate) fn is_whole_data(&self) -> bool {
         self.rest & (bit::DATA | bit::TRIMMED) == bit::DATA
+    }
+
+    /// Switches may drop it, but not trim it.
+    #[inline]
+    pub(crate) fn forbid_trimming(&mut self) {
+        self.rest |= bit::NO_TRIM;
+    }
+
+    /// May a switch trim it?
+    #[inline]
+    pub(crate) fn may_be_trimmed(&self) -> bool {
+        self.rest & bit::NO_TRIM == 0
     }
 
     /// Notes a wait at a port; the longest wait is kept.

@@ -18,6 +18,7 @@ mod host;
 mod host_program;
 mod hosts;
 mod layout;
+mod link_credit;
 mod programmable_switch;
 mod recorder;
 mod run_config;

@@ -34,6 +34,9 @@ fn ports() -> PortSettings {
         trim: None,
         ecn: Some(ecn),
         pfc: None,
+        cbfc: None,
+        llr: false,
+        receive: None,
         shared: None,
         adaptive_queue: Bytes(0),
     }

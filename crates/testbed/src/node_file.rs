@@ -169,6 +169,10 @@ fn read(sink: &Sink, root: &Table) -> Option<NodeFile> {
                 format!("`{}` needs records of switches, which only the simulator has", profile.congestion.name());
             section.wrong("profile", said, "take another congestion control, such as dcqcn or swift");
         }
+        Ok(profile) if profile.congestion.credit().is_some() => {
+            let said = "uses a receiver's credit, which only the simulator has".to_string();
+            section.wrong("profile", said, "take another congestion control, such as nscc");
+        }
         Ok(_) => {}
     }
     let layout = layout(&section);

@@ -376,6 +376,13 @@ impl Config {
                 "profile {profile}: {what}: take another congestion control, such as dcqcn or swift"
             ));
         }
+        if self.profile.congestion.credit().is_some() {
+            let profile = &self.profile.name;
+            let what = "a receiver's credit is shared among all its senders, and a node has an engine per connection";
+            return wrong(format!(
+                "profile {profile}: {what}: take another congestion control, such as nscc without credit"
+            ));
+        }
         if self.control_dscp > 63 {
             return wrong(format!("control_dscp is {}: take 0 to 63", self.control_dscp));
         }

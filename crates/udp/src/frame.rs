@@ -383,6 +383,7 @@ pub(crate) fn data_headers(format: WireFormat) -> usize {
             message: MessageId(0),
             offset: Offset::new(0),
             length: 0,
+            target: 0,
             wait: Wait::default(),
         }),
     )

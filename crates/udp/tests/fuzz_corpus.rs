@@ -73,6 +73,7 @@ fn cuts() -> Vec<(&'static str, Vec<u8>)> {
             message: MessageId(0),
             offset: Offset::new(0),
             length: 1_000,
+            target: 0,
             wait: Wait::default(),
         };
         let packet = Packet {

@@ -5,7 +5,10 @@
 //! proportion to the excess of the average delay. Marked and delay below the target: no change; the path selector
 //! reacts. If very little data is acknowledged, the window falls at once to the amount that was ("quick adapt").
 
-use super::{AckSample, AnyCongestion, Congestion, CongestionPolicy, Cut, LossKind, LossSample, at_least};
+use super::{
+    AckSample, AnyCongestion, Congestion, CongestionPolicy, CreditTerms, Cut, LossKind, LossSample, RcccConfig,
+    at_least,
+};
 use crate::environment::Environment;
 use crate::parameters;
 use crate::units::{Bytes, Span, Time};
@@ -45,6 +48,9 @@ parameters! {
         shrink_on_loss: bool = false, 0.0..=1.0, "OCP MRC 1.0 and UEC 1.0: on; UEC simulator (SLEEK): off";
         /// Connections of a host to one other host share one window.
         per_destination: bool = false, 0.0..=1.0, "OCP MRC 1.0: a congestion context per destination; UEC simulator: per connection";
+        /// Senders also need the receiver's credit (RCCC with its defaults); trims at the last hop then leave the window
+        /// alone.
+        receiver_credit: bool = false, 0.0..=1.0, "UEC simulator: a switch beside NSCC";
     }
 }
 
@@ -57,6 +63,14 @@ impl CongestionPolicy for NsccConfig {
     }
     fn is_per_destination(&self) -> bool {
         self.per_destination
+    }
+    fn envelope(&self) -> Option<(f64, f64)> {
+        Some((self.window_max_bdp, self.target_dropping))
+    }
+    fn credit(&self) -> Option<CreditTerms> {
+        let window_max_bdp = self.window_max_bdp;
+        let terms = RcccConfig { window_max_bdp, ..RcccConfig::default() }.credit()?;
+        self.receiver_credit.then_some(CreditTerms { follows_window: true, ..terms })
     }
 }
 
@@ -78,13 +92,21 @@ struct Choices(u8);
 
 impl Choices {
     const SHRINKS_ON_LOSS: u8 = 1 << 7;
+    const HAS_CREDIT: u8 = 1 << 6;
 
     fn new(config: &NsccConfig) -> Choices {
-        Choices(config.quick_gate.min(63) as u8 | if config.shrink_on_loss { Choices::SHRINKS_ON_LOSS } else { 0 })
+        let bit = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
+        let loss = bit(config.shrink_on_loss, Choices::SHRINKS_ON_LOSS);
+        Choices(config.quick_gate.min(63) as u8 | loss | bit(config.receiver_credit, Choices::HAS_CREDIT))
     }
 
     fn quick_gate(self) -> u8 {
-        self.0 & !Choices::SHRINKS_ON_LOSS
+        self.0 & !(Choices::SHRINKS_ON_LOSS | Choices::HAS_CREDIT)
+    }
+
+    /// Does the receiver answer for trims at the last hop?
+    fn has_credit(self) -> bool {
+        self.0 & Choices::HAS_CREDIT != 0
     }
 
     /// Does a loss that no NACK tells of shrink the window?
@@ -343,10 +365,11 @@ impl Congestion for Nscc {
     fn on_loss(&mut self, loss: &LossSample) {
         self.to_ignore = self.to_ignore.saturating_sub(loss.bytes.0);
         match loss.kind {
-            LossKind::Trimmed { .. } => {
+            LossKind::Trimmed { last_hop } => {
                 self.average_in(self.config_base_rtt.0 as f64);
                 self.trigger = true;
-                if !self.quick_adapt(loss.now, true, true, Span::ZERO, loss.in_flight) {
+                let exempt = last_hop && self.choices.has_credit();
+                if !self.quick_adapt(loss.now, true, true, Span::ZERO, loss.in_flight) && !exempt {
                     self.lose(loss.bytes);
                 }
             }

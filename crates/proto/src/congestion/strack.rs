@@ -48,6 +48,9 @@ impl CongestionPolicy for StrackConfig {
     fn build(&self, environment: &Environment) -> AnyCongestion {
         AnyCongestion::Strack(Strack::new(self, environment))
     }
+    fn envelope(&self) -> Option<(f64, f64)> {
+        Some((self.window_max_bdp, self.target))
+    }
 }
 
 /// A sample above this many base RTTs enters the average with at most [`OUTLIER_GAIN`]: UEC simulator, by STrack's

@@ -175,6 +175,9 @@ impl Connection {
         };
         self.refresh_outlook();
         self.record.stats.nacks += 1;
+        if let Some(credit) = &mut self.credit {
+            credit.sender.stop_speculating(now);
+        }
         let marked = flags.has(Flags::MARKED);
         // A trim at the last hop is no fault of the path, because no other path would have helped. A receiver's
         // shortage is no fault of the path either.

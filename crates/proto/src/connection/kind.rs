@@ -1,5 +1,6 @@
 //! The facts that all connections of one profile in one environment share.
 
+use crate::congestion::CreditTerms;
 use crate::environment::Environment;
 use crate::packet::HostId;
 use crate::path::{MrcConfig, PathConfig};
@@ -26,6 +27,8 @@ pub(crate) struct Kind {
     pub(super) window_min: u64,
     /// Congestion control reads the records of switches.
     pub(crate) reads_telemetry: bool,
+    /// How congestion control uses the receiver's credit; `None` if it does not.
+    pub(crate) credit: Option<CreditTerms>,
     /// Connections to one host share one window.
     pub(crate) shares_window: bool,
     /// Congestion control and path selector start again as new after this much idle time; `None`: never.
@@ -47,7 +50,9 @@ impl Kind {
         let mrc = if let PathConfig::Mrc(config) = &profile.path { Some(*config) } else { None };
         let shares_window = profile.congestion.is_per_destination();
         let is_custom = profile.path.policy().is_none() || profile.congestion.policy().is_none();
+        let credit = profile.congestion.credit().filter(|_| !profile.reliability.is_one_way());
         let keeps = mrc.is_some()
+            || credit.is_some()
             || shares_window
             || is_custom
             || profile.congestion.wants_counts()
@@ -61,6 +66,7 @@ impl Kind {
             is_one_way: profile.reliability.is_one_way(),
             reads_telemetry: profile.congestion.reads_telemetry(),
             window_min: profile.reliability.chunk_packets() * environment.packet.0,
+            credit,
             shares_window,
             sleep_after: (!keeps).then_some(profile.transport.sleep_after),
             mrc,

@@ -114,6 +114,10 @@ impl Reliability for GoBackN {
         self.cursor < self.backlog.end() && self.cursor - self.board.una() < Psn::MODULUS / 4
     }
 
+    fn unsent(&self) -> u64 {
+        self.backlog.end() - self.cursor
+    }
+
     fn is_held(&self) -> bool {
         self.cursor < self.backlog.end()
     }

@@ -38,6 +38,11 @@ parameters! {
         retries_exponential: u32 = 25, 0.0..=25.0, "OCP MRC 1.0, samples: 25, which means for ever";
         /// The longest timeout.
         timeout_max: Span = Span::from_ms(100), 1.0e6..=1.8e13, "ours: the longest time between probes of a path";
+        /// Switches may trim data that is sent for the first time (TRIMMABLE); false: they drop it (NO_TRIM), as for a
+        /// receiver that cannot send NACKs for trimmed packets.
+        trim_data: bool = true, 0.0..=1.0, "OCP MRC 1.0: TRIMMABLE and NO_TRIM";
+        /// Switches may trim retransmissions (TRIMMABLE_RETX); false: they drop them (NO_TRIM).
+        trim_again: bool = true, 0.0..=1.0, "OCP MRC 1.0: TRIMMABLE_RETX, an optional class";
     }
 }
 
@@ -90,6 +95,9 @@ impl ReliabilityPolicy for MrcSackConfig {
     }
     fn range(&self) -> Option<u32> {
         Some(self.psn_range * SACK_WORD)
+    }
+    fn may_trim(&self, again: bool) -> bool {
+        if again { self.trim_again } else { self.trim_data }
     }
     fn adapt_to(&mut self, host: &HostTraits, transport: &TransportConfig, _switch: &SwitchConfig) {
         let mtu = u64::from(transport.mtu);

@@ -168,6 +168,8 @@ pub struct SelectiveRepeat {
     /// MRC's timers and budget of retries.
     retry: Option<Box<Retry>>,
     base_rtt: Span,
+    /// The congestion control's target of the queueing delay, in base RTTs.
+    target: f64,
 }
 
 impl SelectiveRepeat {
@@ -224,7 +226,24 @@ impl SelectiveRepeat {
             }),
             retry: None,
             base_rtt: environment.base_rtt,
+            target: 1.0,
         }
+    }
+
+    /// See [`super::AnyReliability::follow`].
+    pub(super) fn follow(&mut self, environment: &Environment, window_max_bdp: f64, target: f64) {
+        if self.detection != LossDetection::Reordering {
+            return;
+        }
+        self.target = target;
+        if let Some(probe) = &mut self.probe {
+            probe.window_max = (environment.bdp().0 as f64 * window_max_bdp) as u64;
+        }
+    }
+
+    /// A base RTT and the target: data that has not arrived in this time after it was sent is late.
+    fn patience(&self) -> Span {
+        self.base_rtt + self.base_rtt.scaled(self.target)
     }
 
     /// Calls `fetch` with the addresses of the window's entries.
@@ -298,6 +317,10 @@ impl Reliability for SelectiveRepeat {
         next < self.backlog.end()
             && next - self.board.una() < u64::from(self.window_psn)
             && self.board.in_flight().0 < self.flight_max
+    }
+
+    fn unsent(&self) -> u64 {
+        self.backlog.end() - self.board.next() + self.repairs.len() as u64
     }
 
     fn is_held(&self) -> bool {

@@ -493,7 +493,11 @@ impl Reliability for RepairSender {
             ControlMessage::Unknown { sequence } => self.on_unknown(now, self.named(*sequence)),
             ControlMessage::Over { sequence, whole } => self.on_over(self.named(*sequence), *whole, &mut settled),
             ControlMessage::Heard(heard) => return self.on_heard(now, heard),
-            ControlMessage::Custom { .. } | ControlMessage::Clear { .. } | ControlMessage::Ask { .. } => {
+            ControlMessage::Custom { .. }
+            | ControlMessage::Clear { .. }
+            | ControlMessage::Credit { .. }
+            | ControlMessage::CreditRequest { .. }
+            | ControlMessage::Ask { .. } => {
                 return Err(Invalid::BeyondSent);
             }
         }

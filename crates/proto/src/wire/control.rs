@@ -6,7 +6,8 @@
 //! ```text
 //! byte 0       0xfe
 //! byte 1       version, 1
-//! bytes 2-3    which control message: 0 custom, 1 clear, 2 have, 3 recovered, 4 missing, 5 ask, 6 unknown, 7 over, 8 heard
+//! bytes 2-3    which control message: 0 custom, 1 clear, 2 have, 3 recovered, 4 missing, 5 ask, 6 unknown, 7 over, 8 heard,
+//!              9 credit, 10 credit request
 //! bytes 4-7    connection, as the receiver numbers it
 //! bytes 8-     what the control message says, and zeros up to 34 bytes
 //!
@@ -16,6 +17,8 @@
 //! missing      sequence 4, starts 3 times 4, lengths 3 times 2
 //! ask          sequence 4; unknown the same
 //! over         sequence 4, whole 1 (0 or 1)
+//! credit       granted 4
+//! request      target 2
 //! heard        sequence 4, packet 4, before 4, received 4, held 2
 //! ```
 //!
@@ -38,6 +41,8 @@ const ASK: u16 = 5;
 const UNKNOWN: u16 = 6;
 const OVER: u16 = 7;
 const HEARD: u16 = 8;
+const CREDIT: u16 = 9;
+const CREDIT_REQUEST: u16 = 10;
 /// The echo of CE.
 const MARKED: u16 = 0x8000;
 
@@ -55,6 +60,8 @@ const fn number(control: &ControlMessage) -> u16 {
         ControlMessage::Unknown { .. } => UNKNOWN,
         ControlMessage::Over { .. } => OVER,
         ControlMessage::Heard(_) => HEARD,
+        ControlMessage::Credit { .. } => CREDIT,
+        ControlMessage::CreditRequest { .. } => CREDIT_REQUEST,
     }
 }
 
@@ -101,6 +108,8 @@ pub(super) fn encode(packet: &Packet, control: &ControlMessage, out: &mut Vec<u8
             word(sequence);
             out.push(u8::from(whole));
         }
+        ControlMessage::Credit { granted } => word(granted),
+        ControlMessage::CreditRequest { target } => out.extend_from_slice(&target.to_be_bytes()),
         ControlMessage::Heard(heard) => {
             [heard.sequence, heard.packet, heard.before, heard.received].into_iter().for_each(word);
             out.extend_from_slice(&{ heard.held }.to_be_bytes());
@@ -134,6 +143,8 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
             starts: [reader.u32()?, reader.u32()?, reader.u32()?],
             lengths: [reader.u16()?, reader.u16()?, reader.u16()?],
         }),
+        CREDIT => ControlMessage::Credit { granted: reader.u32()? },
+        CREDIT_REQUEST => ControlMessage::CreditRequest { target: reader.u16()? },
         ASK => ControlMessage::Ask { sequence: reader.u32()? },
         UNKNOWN => ControlMessage::Unknown { sequence: reader.u32()? },
         OVER => {

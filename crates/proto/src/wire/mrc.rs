@@ -331,6 +331,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
                 message: MessageId(message),
                 offset: Offset::new(offset),
                 length,
+                target: 0,
                 wait: Wait::default(),
             })
         }

@@ -154,7 +154,14 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
             if opcode == WRITE_LAST || opcode == WRITE_ONLY {
                 flags |= Flags::LAST.0;
             }
-            Header::Data(Data { psn: number, message, offset: Offset::new(offset), length, wait: Wait::default() })
+            Header::Data(Data {
+                psn: number,
+                message,
+                offset: Offset::new(offset),
+                length,
+                target: 0,
+                wait: Wait::default(),
+            })
         }
         ACKNOWLEDGE => {
             let syndrome = reader.u8()?;

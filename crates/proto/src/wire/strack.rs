@@ -166,6 +166,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
                 message: MessageId(reader.u32()?),
                 offset: Offset::new(reader.u64()?),
                 length,
+                target: 0,
                 wait: Wait::default(),
             })
         }

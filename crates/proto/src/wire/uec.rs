@@ -142,6 +142,7 @@ fn decode_data(bytes: &[u8; DATA_BYTES]) -> Result<Packet, WireError> {
         message: MessageId(word(12)),
         offset: Offset::new(u64::from(word(16)) << 32 | u64::from(word(20))),
         length: u16::from_be_bytes([bytes[2], bytes[3]]),
+        target: 0,
         wait: Wait::default(),
     });
     let flags = u16::from(bytes[1]);

@@ -16,6 +16,7 @@ fn invented_port_states_of_peers_do_not_hold_up_acknowledgements() {
             message: MessageId(0),
             offset: Offset::new(0),
             length: 4096,
+            target: 0,
             wait: Wait::default(),
         };
         endpoint.handle_packet(

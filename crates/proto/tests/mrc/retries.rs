@@ -141,6 +141,7 @@ fn packets_beyond_the_window_of_psns_are_refused() {
             message: MessageId(0),
             offset: Offset::new(psn * 4096),
             length: 4096,
+            target: 0,
             wait: Wait::default(),
         }),
     };

@@ -1,6 +1,6 @@
 //! The operators' view: a job, and a cluster of the paper's size, through failures.
 
-use super::{CLUSTER, PERMUTATION, T1_DEAD, left};
+use super::{CLUSTER, INCAST, PERMUTATION, T1_DEAD, left};
 use crate::table::{Cell, RowSpec, SLOWEST, Table, Value};
 use strandway_report::reproduction::Source;
 
@@ -72,6 +72,71 @@ pub(super) fn operations(table: &mut Table) {
         Source::Published,
         0.01,
     ));
+}
+
+/// Switches under maintenance, whose paths are denied before they go down, and Clustermapper's program.
+pub(super) fn maintenance(table: &mut Table) {
+    table
+        .section("Maintenance and Clustermapper: permutation on 128 NICs of 8 x 100 Gb/s, 64 MB, 32 T1s in each plane");
+    let full = Cell::new(PERMUTATION).seeds(3).set("fabric.spines", 32);
+    let with = |faults: String| full.clone().set("faults", format!("[{faults}]"));
+    let times = "at = \"300 us\", until = \"900 us\"";
+    let around = "at = \"250 us\", until = \"950 us\"";
+    for (id, what, switch, share) in [("t1", "a T1", "spine3.p2", 0.99), ("t0", "a T0", "leaf3.p2", 0.875)] {
+        let down = format!("{{ switch = \"{switch}\", kind = \"down\", silent = true, {times} }}");
+        let deny = format!("{{ switch = \"{switch}\", kind = \"deny\", {around} }}");
+        let (sudden, planned) = (with(down.clone()), with(format!("{down}, {deny}")));
+        let id = |name: &str| format!("maintenance/{id}/{name}");
+        let row =
+            RowSpec::new(id("left"), format!("{what} rebooted after its paths were denied"), "", left(&full, &planned));
+        table.row(row.at_least(share, Source::Published, 0.0));
+        let lost = |cell: Cell| Value::Of(cell, "packets.lost");
+        let row = RowSpec::new(id("lost"), "packets lost to it", "packets", lost(planned));
+        table.row(row.at_most(0.0, Source::Ours));
+        table.row(RowSpec::new(id("sudden"), format!("{what} rebooted without notice"), "", left(&full, &sudden)));
+        table.row(RowSpec::new(id("sudden/lost"), "packets lost to it", "packets", lost(sudden)));
+    }
+    let mapper = "{ period = \"50 us\", misses = 3, window = 10, successes = 5, delay = \"50 us\" }";
+    let mapped = |cell: Cell| cell.set("clustermapper", mapper);
+    for (id, what, fault) in [
+        ("port", "a NIC's cable loses 10 %", "{ link = \"leaf3.p2->host24.p2\", kind = \"loss\", probability = 0.1 }"),
+        (
+            "t1",
+            "a T1 silently dead for 600 us",
+            "{ switch = \"spine3.p2\", kind = \"down\", silent = true, at = \"300 us\", until = \"900 us\" }",
+        ),
+    ] {
+        let alone = with(fault.to_string());
+        let found = mapped(alone.clone());
+        for (name, of, cell) in [("without", "MRC alone", alone), ("with", "Clustermapper every 50 us", found)] {
+            let id = |last: &str| format!("clustermapper/{id}/{name}{last}");
+            table.row(RowSpec::new(id(""), format!("{what}, {of}"), "", left(&full, &cell)));
+            table.row(RowSpec::new(id("/lost"), "packets lost", "packets", Value::Of(cell, "packets.lost")));
+        }
+    }
+    table.section(
+        "Classes: 7:1 incast beside a victim, NICs of 400 Gb/s on one plane; switches trim, or drop what is NO_TRIM",
+    );
+    let incast = Cell::new(INCAST).seeds(3);
+    for (id, what, keys) in [
+        ("trimmable", "data and retransmissions may be trimmed", &[][..]),
+        ("retx", "retransmissions are NO_TRIM", &[("profile.mrc_sack.trim_again", "false")][..]),
+        (
+            "no-trim",
+            "all data is NO_TRIM: receivers that cannot send NACKs for trims",
+            &[("profile.mrc_sack.trim_again", "false"), ("profile.mrc_sack.trim_data", "false")][..],
+        ),
+    ] {
+        let cell = incast.clone().with(keys);
+        for (last, name, unit, key) in [
+            ("", "slowest flow", "us", "fct_us.max"),
+            ("/trimmed", "trimmed", "packets", "packets.trimmed"),
+            ("/dropped", "dropped", "packets", "packets.dropped"),
+        ] {
+            let id = format!("classes/{id}{last}");
+            table.row(RowSpec::new(id, format!("{what}, {name}"), unit, Value::Of(cell.clone(), key)));
+        }
+    }
 }
 
 /// A cluster of the size that the paper names: more than 100,000 GPUs below two tiers of switches.

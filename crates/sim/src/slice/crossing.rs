@@ -36,8 +36,8 @@ const AHEAD: usize = 12;
 /// Events other than packets that cross.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum News {
-    /// A pause frame for the port that feeds a link.
-    Pause { time: u64, link: u32, on: bool },
+    /// A pause frame for the port that feeds a link (`word` is 1 for a pause, 0 for its end), or bytes of its credit.
+    Pause { time: u64, link: u32, word: u32 },
     /// A signal from one host's program to another's.
     Signal { time: u64, to: u32, order: u32, word: u32 },
 }
@@ -119,7 +119,7 @@ impl Slice<'_> {
         mail.packets.clear();
         for news in mail.news.drain(..) {
             match news {
-                News::Pause { time, link, on } => self.send_pause_on(time, link, on),
+                News::Pause { time, link, word } => self.send_pause_on(time, link, word),
                 News::Signal { time, to, order, word } => self.send_signal(time, to, order, word),
             }
         }

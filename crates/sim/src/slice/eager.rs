@@ -138,7 +138,7 @@ impl Slice<'_> {
             self.visit(entry.cargo() as usize, now);
         } else if source < self.config.sources.signal {
             let port = self.local(source - self.config.sources.pause);
-            self.pause(port, now, entry.cargo() != 0);
+            self.handle_link_news(port, now, entry.cargo());
         } else {
             self.break_or_mend(entry.cargo() as usize, now);
         }
@@ -252,6 +252,9 @@ impl Slice<'_> {
         let size = u64::from(packet.size());
         let port = &self.ports[i];
         if port.has(flag::DOWN) {
+            if self.config.link_credit.is_some() && !packet.is_control() {
+                self.return_link_credit_of(ingress, size, now);
+            }
             return self.at(i).lose_packet(packet.words());
         }
         let class = if self.config.priority && packet.is_control() { CONTROL } else { DATA };
@@ -289,6 +292,7 @@ impl Slice<'_> {
     /// Eager ports: begins to send a packet at `now`.
     #[inline(always)]
     fn begin(&mut self, i: usize, packet: Transit, ingress: u32, class: usize, now: u64) {
+        let lost_before = (class == DATA && self.config.link_credit.is_some()).then(|| self.fabric.colds[i].lost);
         let port = &mut self.ports[i];
         if port.flags & flag::ON_DEPARTURE != 0 || self.config.slow_departures || packet.is_fragment() {
             self.at(i).transmit_slowly(packet.words(), now);
@@ -300,6 +304,9 @@ impl Slice<'_> {
                 None => self.config.host_stop(port.to),
             };
             self.clock.calendar.put(end + port.delay, stop, port.link, packet);
+        }
+        if let Some(lost) = lost_before {
+            self.spend_link_credit(i, packet.size(), lost, now);
         }
         let service = &mut self.fabric.switches.services[i];
         service.ingress = ingress;
@@ -321,6 +328,11 @@ impl Slice<'_> {
                 return (self.ports[i].queued[DATA] + size) as f64 <= shared.alpha * free as f64;
             }
             ingress = share.ingress;
+        }
+        if let Some(buffer) = limits.cbfc {
+            // What a program of the switch made has no neighbour that could wait.
+            let held = |i: u32| self.fabric.switches.services[i as usize].ingress_bytes;
+            return ingress == NO_INGRESS || held(ingress) + size <= buffer;
         }
         if let Some(pfc) = limits.pfc {
             if ingress == NO_INGRESS {
@@ -389,7 +401,8 @@ impl Slice<'_> {
             return;
         }
         self.fabric.switches.services[ingress].ingress_bytes += size;
-        if !self.fabric.switches.services[ingress].ingress_paused
+        if self.config.link_credit.is_none()
+            && !self.fabric.switches.services[ingress].ingress_paused
             && self.fabric.switches.services[ingress].ingress_bytes > self.pause_above(i)
         {
             self.fabric.switches.services[ingress].ingress_paused = true;
@@ -405,6 +418,13 @@ impl Slice<'_> {
         if ingress & SHARED as usize != 0 {
             let Some(real) = self.end_share(ingress as u32) else { return };
             ingress = real as usize;
+        }
+        if self.config.link_credit.is_some() {
+            if ingress != NO_INGRESS as usize {
+                self.fabric.switches.services[ingress].ingress_bytes -= size;
+                self.return_link_credit(ingress, size, now);
+            }
+            return;
         }
         let Some(pfc) = self.limits[0].pfc else {
             if self.config.plan.ports.shared.is_some() {
@@ -448,22 +468,22 @@ impl Slice<'_> {
         let time = port.busy_until + self.config.plan.topology.level(ends.level).latency.0;
         let target = self.config.cut.slice_of(ends.to);
         if target == self.config.index {
-            self.send_pause_on(time, ends.reverse.0, on);
+            self.send_pause_on(time, ends.reverse.0, u32::from(on));
         } else {
-            self.fabric.outboxes[target].send_news(News::Pause { time, link: ends.reverse.0, on });
+            self.fabric.outboxes[target].send_news(News::Pause { time, link: ends.reverse.0, word: u32::from(on) });
         }
         self.visit_later(i);
     }
 
-    /// Adds the arrival of a pause frame at the port that feeds `link`.
-    pub(super) fn send_pause_on(&mut self, time: u64, link: u32, on: bool) {
+    /// Adds the arrival of a pause frame, or of credit, at the port that feeds `link`.
+    pub(super) fn send_pause_on(&mut self, time: u64, link: u32, word: u32) {
         let source = self.config.sources.pause + link;
         let stop = if link < self.config.cut.link_bases[1] {
             self.config.host_stop(link / self.config.planes as u32)
         } else {
             self.port_stop(self.local(link) as u32)
         };
-        self.clock.calendar.note(time, stop, source, u32::from(on));
+        self.clock.calendar.note(time, stop, source, word);
     }
 
     /// Handles a pause frame at this port.

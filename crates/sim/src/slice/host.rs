@@ -67,7 +67,11 @@ impl Slice<'_> {
                 break;
             }
             if entry.source() < self.config.sources.look {
-                self.deliver(h, time, entry);
+                if self.hosts.work.is_some() && entry.is_whole_data() {
+                    self.queue_for_work(h, time, entry);
+                } else {
+                    self.deliver(h, time, entry);
+                }
             } else {
                 self.disturb(h, time, &LocalEvent { source: entry.source(), data: entry.cargo() });
             }
@@ -110,7 +114,7 @@ impl Slice<'_> {
         host.ask_again_at = 0;
         if note.source < self.config.sources.signal {
             let port = self.local(note.source - self.config.sources.pause);
-            self.pause(port, now, note.data != 0);
+            self.handle_link_news(port, now, note.data);
             self.notify_blocked(h, port, now);
         } else if note.source < self.config.sources.fault {
             let signal = Event::Signal { order: note.source - self.config.sources.signal, word: note.data };
@@ -244,6 +248,35 @@ impl Slice<'_> {
         }
     }
 
+    /// A data packet has come to a host whose threads take time for it.
+    fn queue_for_work(&mut self, h: usize, now: u64, transit: &Transit) {
+        let (Some(work), Some(settings)) = (&mut self.hosts.work, self.config.plan.ports.receive) else { return };
+        let work = &mut work[h];
+        if work.waiting.len() >= settings.queue as usize {
+            self.recorder.packets.discarded += 1;
+            return self.fabric.cargo.release(transit);
+        }
+        work.busy_until = work.busy_until.max(now) + settings.per_packet.0;
+        work.waiting.push_back((work.busy_until, *transit));
+        let host = &mut self.hosts.all[h];
+        host.next_at = host.next_at.min(work.busy_until);
+    }
+
+    /// When the work of the next waiting packet is done; `u64::MAX` if none waits.
+    #[inline]
+    fn next_work(&self, h: usize) -> u64 {
+        let Some(work) = &self.hosts.work else { return u64::MAX };
+        work[h].waiting.front().map_or(u64::MAX, |(time, _)| *time)
+    }
+
+    /// The work of the first waiting packet is done.
+    #[cold]
+    fn finish_work(&mut self, h: usize, now: u64) {
+        if let Some((_, transit)) = self.hosts.work.as_mut().and_then(|work| work[h].waiting.pop_front()) {
+            self.deliver(h, now, &transit);
+        }
+    }
+
     /// A chunk has arrived at a host, whole or trimmed: passes it to the program, because it belongs to no connection.
     fn deliver_chunk(&mut self, h: usize, now: u64, transit: &Transit, packet: &Packet, chunk: Chunk) {
         let trimmed = packet.flags.has(Flags::TRIMMED);
@@ -290,7 +323,8 @@ impl Slice<'_> {
             let timer = host.endpoint.poll_timeout().map_or(u64::MAX, |t| t.0);
             let wake = host.wake_at;
             let transmit = self.next_transmission(h);
-            let next = timer.min(transmit).min(wake);
+            let work = self.next_work(h);
+            let next = timer.min(transmit).min(wake).min(work);
             let host = &mut self.hosts.all[h];
             host.next_at = next;
             if next >= until {
@@ -298,7 +332,9 @@ impl Slice<'_> {
             }
             host.now = host.now.max(next);
             let now = host.now;
-            if timer == next {
+            if work == next {
+                self.finish_work(h, now);
+            } else if timer == next {
                 host.endpoint.handle_timeout(Time(now));
                 host.ask_again_at = 0;
                 self.notify(h, now);
@@ -405,15 +441,24 @@ impl Slice<'_> {
             None => router.uplinks(packet),
             Some(_) => router.tree(&self.config.plan.multicast, packet, now),
         };
-        let transit = cargo.sent(place, uplinks);
+        let mut transit = cargo.sent(place, uplinks);
+        if self.config.no_trim[usize::from(flags.has(Flags::RETRANSMITTED))] {
+            transit.forbid_trimming();
+        }
         if self.config.telemetry {
             let telemetry = self.hosts.all[h].endpoint.take_telemetry(cargo.packet_with_marks(&transit));
             self.fabric.carried.put(&transit, telemetry);
         }
+        let is_paid = self.config.link_credit.is_some() && !transit.is_control();
+        let lost_before = if is_paid { self.fabric.colds[first + plane].lost } else { 0 };
         let mut at = self.at(first + plane);
         at.transmit(transit, now);
         let busy = at.port.busy_until;
         self.hosts.nics[first + plane] = busy;
+        if is_paid && self.spend_link_credit(first + plane, transit.size(), lost_before, now) {
+            self.notify_blocked(h, first + plane, now);
+            self.refresh_ports(h);
+        }
         let host = &mut self.hosts.all[h];
         host.idle &= !(1 << plane);
         host.idle_next = host.idle_next.min(busy);

@@ -5,7 +5,8 @@ use super::host_program::{OpenMessage, Posted};
 use super::setup::World;
 use super::tables::Tables;
 use crate::fingerprint::Fingerprint;
-use std::collections::BTreeMap;
+use crate::road::Transit;
+use std::collections::{BTreeMap, VecDeque};
 use strandway_collective::{AnyApplication, Programs};
 use strandway_fabric::plan::Plan;
 use strandway_proto::account::Waits;
@@ -34,6 +35,8 @@ pub(crate) struct Hosts<'a> {
     pub(super) all_programs: &'a Programs<'a>,
     /// PRIME's tables for switches that hash, if the run has any.
     pub(super) tables: Option<Box<Tables>>,
+    /// The work of receiving, if it takes time.
+    pub(super) work: Option<Vec<ReceiveWork>>,
     /// The flows that the hosts are sending.
     pub(super) under_way: BTreeMap<u32, Posted>,
 }
@@ -54,7 +57,17 @@ impl<'a> Hosts<'a> {
             environments: plan.profiles.iter().map(|p| World::new(plan, p)).collect(),
             all_programs: programs,
             tables: Tables::new(plan),
+            work: plan.ports.receive.map(|_| vec![ReceiveWork::default(); count]),
             under_way: BTreeMap::new(),
         }
     }
+}
+
+/// The packets that wait for a host's receiving threads.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ReceiveWork {
+    /// The packets, with the times at which their work is done.
+    pub(super) waiting: VecDeque<(u64, Transit)>,
+    /// When the work of all of them is done.
+    pub(super) busy_until: u64,
 }

@@ -28,8 +28,14 @@ pub(super) struct RunConfig<'a> {
     pub(super) special: bool,
     /// Ports of switches are eager.
     pub(super) eager: bool,
-    /// PFC: count the bytes that come in by each port.
+    /// PFC or CBFC: count the bytes that come in by each port.
     pub(super) accounting: bool,
+    /// CBFC: links have credit, up to `buffer`, and a port waits that has less than for `packet`, the largest packet.
+    pub(super) link_credit: Option<LinkCredit>,
+    /// The profile's data and retransmissions that switches must not trim.
+    pub(super) no_trim: [bool; 2],
+    /// LLR: links repeat packets that they lose.
+    pub(super) llr: bool,
     /// Control packets have a class of their own.
     pub(super) priority: bool,
     /// Time series are wanted.
@@ -41,6 +47,13 @@ pub(super) struct RunConfig<'a> {
     /// The rate, in bits per second, of the links from which switches cut through; 0 if they store and forward.
     pub(super) cut_rate: u64,
     pub(super) planes: usize,
+}
+
+/// The credit of links, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LinkCredit {
+    pub(super) buffer: u64,
+    pub(super) packet: u64,
 }
 
 impl RunConfig<'_> {

@@ -8,6 +8,7 @@ use super::hosts::Hosts;
 use super::layout::{Layout, Lookahead};
 use super::programmable_switch::Stations;
 use super::recorder::Recorder;
+use super::run_config::LinkCredit;
 use super::run_config::RunConfig;
 use super::watch::Sampler;
 use super::{Cut, Slice, Sources};
@@ -67,6 +68,11 @@ fn ahead(topology: &Topology) -> u64 {
     longest.map(|l| l.0).max().unwrap_or(0) + inside.into_iter().max().unwrap_or(0)
 }
 
+/// Wire bytes of the largest data packet.
+fn largest_packet(plan: &Plan) -> u64 {
+    plan.profiles.iter().map(|profile| profile.packet_bytes().0).max().unwrap_or(0)
+}
+
 impl<'a> Slice<'a> {
     pub(crate) fn new(
         plan: &'a Plan,
@@ -78,7 +84,8 @@ impl<'a> Slice<'a> {
     ) -> Slice<'a> {
         let topology = &plan.topology;
         let by_queues = topology.graph().is_some_and(Graph::chooses_by_queues);
-        let eager = plan.ports.pfc.is_some() || plan.ports.shared.is_some() || plan.routing.is_adaptive() || by_queues;
+        let accounting = plan.ports.pfc.is_some() || plan.ports.cbfc.is_some();
+        let eager = accounting || plan.ports.shared.is_some() || plan.routing.is_adaptive() || by_queues;
         let lookahead = Lookahead::new(plan, cut, eager || programs.signals() || programs.has_switches());
         let nodes = cut.nodes_of(index);
         let layout = Layout::new(topology, nodes, Arc::clone(cut.places()), lookahead.early > 0);
@@ -114,7 +121,10 @@ impl<'a> Slice<'a> {
             hosts: &nodes[0],
             special: eager || router.needs_place_at() || !plan.multicast.is_empty() || !stations.is_empty(),
             eager,
-            accounting: plan.ports.pfc.is_some(),
+            accounting,
+            link_credit: plan.ports.cbfc.map(|buffer| LinkCredit { buffer: buffer.0, packet: largest_packet(plan) }),
+            llr: plan.ports.llr,
+            no_trim: [false, true].map(|again| plan.profiles.first().is_some_and(|p| !p.reliability.may_trim(again))),
             priority: plan.ports.priority,
             sampling: plan.sample_every.is_some(),
             slow_departures: plan.sample_every.is_some() || topology.cut_through().is_some() || stations.see_all(),

@@ -9,7 +9,8 @@ use crate::port::{CONTROL, DATA, Limits, Port, flag};
 use crate::road::Transit;
 use strandway_fabric::judgement::{Candidate, Verdict};
 use strandway_fabric::measure::Captured;
-use strandway_fabric::topology::{CUT_THROUGH_BYTES, LinkId};
+use strandway_fabric::plan::Plan;
+use strandway_fabric::topology::{CUT_THROUGH_BYTES, Level, LinkId};
 use strandway_proto::packet::Wait;
 use strandway_proto::units::{Bytes, Time};
 
@@ -209,6 +210,9 @@ impl AtPort<'_, '_> {
         let (Verdict::Trim, Some(size)) = (thresholds.refuse(&self.port.queued, candidate), thresholds.trim) else {
             return false;
         };
+        if !unlucky.may_be_trimmed() {
+            return false;
+        }
         let mut packet = unlucky;
         packet.trim(size, self.port.has(flag::LAST));
         self.port.counters.trimmed += 1;
@@ -309,7 +313,7 @@ impl AtPort<'_, '_> {
 
     /// Sends a packet from a port whose link is sampled, faulty or observed, or leads to another slice.
     #[inline(never)]
-    fn depart_special(&mut self, packet: [u64; 4], start: u64, time: u64) {
+    fn depart_special(&mut self, packet: [u64; 4], start: u64, mut time: u64) {
         let packet = &Transit::of_words(packet);
         let (link, to) = (self.port.link, self.port.to);
         if self.config.sampling {
@@ -324,7 +328,22 @@ impl AtPort<'_, '_> {
         if self.port.has(flag::FAULTY) {
             let faults = self.fabric.faults.get_mut(&(self.i as u32)).expect("a faulty port has its faults");
             let cut = faults.cuts(start, time);
-            if cut || faults.loses(start, &mut self.port.random) {
+            let end = self.port.busy_until;
+            let mut lost = !cut && faults.loses(start, &mut self.port.random);
+            if lost && self.config.llr {
+                // The receiver asks for the packet when it has come; until it comes again, it accepts no later one.
+                let level = topology_level(self.config.plan, link);
+                let again = 2 * level.latency.0 + self.port.transmission(packet.size(), self.limits);
+                for _ in 0..LLR_TRIES {
+                    time += again;
+                    self.port.busy_until += again;
+                    lost = faults.loses(start + (self.port.busy_until - end), &mut self.port.random);
+                    if !lost {
+                        break;
+                    }
+                }
+            }
+            if cut || lost {
                 let cold = &mut self.fabric.colds[self.i];
                 cold.bytes_down += if cut { u64::from(packet.size()) } else { 0 };
                 if packet.is_whole_data() {
@@ -375,6 +394,14 @@ impl AtPort<'_, '_> {
             });
         }
     }
+}
+
+/// A link repeats a packet this many times; then it gives up. Ours: with a loss of one in ten never in practice.
+const LLR_TRIES: u32 = 16;
+
+/// The level of a link.
+fn topology_level(plan: &Plan, link: u32) -> Level {
+    *plan.topology.level(plan.topology.ends(LinkId(link)).expect("a port in use leads somewhere").level)
 }
 
 /// When a packet began to wait, in units of 1,024 ps.

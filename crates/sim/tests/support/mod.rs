@@ -44,6 +44,9 @@ pub fn ports(topology: &Topology, profile: &Profile) -> PortSettings {
     let switch = &profile.switch;
     PortSettings {
         priority: true,
+        cbfc: None,
+        llr: false,
+        receive: None,
         data_queue: of(switch.queue_bdp),
         control_queue: of(switch.queue_bdp * 2.0),
         trim: switch.trimming.then_some(TrimSettings { size: 64 }),

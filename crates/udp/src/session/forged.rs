@@ -70,7 +70,7 @@ proptest! {
             let sealed = Sealed { kind: Kind::Data, urgent: false, path: PathId(0), credits: 0, connection: 1, counter: sealer.next() };
             let mut bytes = sealed.to_bytes().to_vec();
             let offset = Offset::new((i * length) as u64);
-            let data = Data { psn: Psn::new(i as u64), message: MessageId(0), offset, length: length as u16, wait: Wait::default() };
+            let data = Data { psn: Psn::new(i as u64), message: MessageId(0), offset, length: length as u16, target: 0, wait: Wait::default() };
             let packet = Packet {
                 source: HostId(0), destination: HostId(0), connection: ONLY, path: PathId(0), size: 0,
                 flags: Flags::NONE.with_if(i == PACKETS - 1, Flags::LAST), header: Header::Data(data),

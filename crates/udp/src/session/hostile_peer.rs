@@ -119,6 +119,7 @@ impl Peer {
             message: MessageId(message),
             offset: Offset::new(offset),
             length: payload.len() as u16,
+            target: 0,
             wait: Wait::default(),
         });
         let mut body = self.encoded(Flags::NONE.with_if(last, Flags::LAST), header);

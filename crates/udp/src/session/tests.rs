@@ -70,6 +70,7 @@ fn bodies() -> impl Strategy<Value = Body> {
             message: MessageId(message),
             offset: Offset::new(offset),
             length: if honest { length as u16 } else { 77 },
+            target: 0,
             wait: Wait::default(),
         },
         flags,

@@ -102,8 +102,8 @@ impl SelectiveRepeat {
 
     pub(super) fn detect_by_reordering(&mut self, now: Time, ack: &Ack, flags: Flags, window: Bytes) {
         let una = self.board.una();
-        // If the answer to a probe came within two base RTTs, data sent before the probe had enough time to arrive.
-        let judged = self.answered(ack, flags).filter(|p| now.since(p.0) < self.base_rtt * 2);
+        // If the answer to a probe came within a base RTT and the target, data sent before it had enough time to arrive.
+        let judged = self.answered(ack, flags).filter(|p| now.since(p.0) < self.patience());
         let judged = judged.map(|p| p.1);
         self.arm_probe(now);
         if let Some(recovery) = &mut self.recovery {

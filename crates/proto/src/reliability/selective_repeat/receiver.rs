@@ -218,6 +218,7 @@ mod tests {
             message: MessageId(0),
             offset: Offset::new(psn * 1024),
             length: 1024,
+            target: 0,
             wait: Wait::default(),
         };
         let mut answer = None;

@@ -213,6 +213,7 @@ pub fn interpret(
                 message,
                 offset: Offset::new(offset),
                 length: u16::try_from(payload).ok()?,
+                target: 0,
                 wait: Wait::default(),
             };
             let flags = Flags::NONE

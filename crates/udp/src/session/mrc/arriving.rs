@@ -160,6 +160,7 @@ impl Session {
             message: MessageId(message as u32),
             offset: Offset::new(offset),
             length: payload.len() as u16,
+            target: 0,
             wait: Wait::default(),
         };
         let before = self.endpoint.received_up_to(ONLY);
@@ -234,8 +235,14 @@ impl Session {
             .with_if(arrival.is_marked(), Flags::CE)
             .with_if(at_last_hop, Flags::TRIMMED_AT_LAST_HOP)
             .with_if(trimmed.retransmission, Flags::RETRANSMITTED);
-        let data =
-            Data { psn: trimmed.psn, message: MessageId(0), offset: Offset::new(0), length: 0, wait: Wait::default() };
+        let data = Data {
+            psn: trimmed.psn,
+            message: MessageId(0),
+            offset: Offset::new(0),
+            length: 0,
+            target: 0,
+            wait: Wait::default(),
+        };
         let path = ocp::path_of(trimmed.entropy);
         self.endpoint.handle_packet(now, &packet(path, ocp::TRIMMED, flags, Header::Data(data)));
     }

@@ -89,6 +89,7 @@ impl Called {
             message: MessageId(0),
             offset: Offset::new(PAYLOAD as u64 * psn),
             length: PAYLOAD as u16,
+            target: 0,
             wait: Wait::default(),
         };
         let packet = Packet {

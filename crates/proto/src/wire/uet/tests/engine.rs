@@ -35,7 +35,7 @@ fn packet(header: Header, flags: Flags) -> Packet {
 
 fn data(full: u64, offset: u64, length: u16) -> Header {
     let (psn, offset) = (Psn::new(full), Offset::new(offset));
-    Header::Data(Data { psn, message: MessageId(9), offset, length, wait: Wait::default() })
+    Header::Data(Data { psn, message: MessageId(9), offset, length, target: 0, wait: Wait::default() })
 }
 
 /// The bytes of a packet, read again.
