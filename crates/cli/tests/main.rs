@@ -5,6 +5,7 @@ mod cast;
 mod cli;
 mod copy;
 mod done;
+mod export;
 mod fabric;
 mod fabric_lines;
 mod fabric_runs;

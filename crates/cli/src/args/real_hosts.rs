@@ -2,6 +2,7 @@
 
 pub(super) mod cast;
 pub(super) mod copy;
+pub(super) mod export;
 pub(super) mod fabric;
 pub(super) mod node;
 pub(super) mod perf;
@@ -11,6 +12,7 @@ pub(super) mod wire;
 
 pub(crate) use cast::{CastArgs, Trust};
 pub(crate) use copy::CopyArgs;
+pub(crate) use export::{FabricExportArgs, SystemChoice};
 pub(crate) use fabric::{
     FabricArgs, FabricBenchLineArgs, FabricBuildArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricGroupArgs,
     FabricLocaliseArgs, FabricRunArgs, FabricStatusArgs, FabricUpArgs,

@@ -4,6 +4,7 @@ pub(crate) mod cast;
 pub(crate) mod collective;
 pub(crate) mod copy;
 pub(crate) mod doctor;
+pub(crate) mod export;
 pub(crate) mod fabric;
 pub(crate) mod node;
 pub(crate) mod perf;
