@@ -39,6 +39,7 @@ Examples:
   strandway copy data '[fd00::2]:backup' --key key      files to another host (after: copy --serve DIR there)
   strandway cast weights --to h1 --to h2 --node h0.toml files to many hosts by multicast (after: cast --receive DIR)
   strandway switch                                     adds gradients of ranks (perf collective --algorithm in-network)
+  strandway top /run/strandway/metrics/                what running programs do; they serve where STRANDWAY_METRICS says
   strandway fabric up scenarios/wire/two_planes.toml   the scenario's fabric from Linux namespaces (as root)
 
 Exit status: 0 fine, 1 the run failed or did not finish, 2 bad usage or scenario, 3 an [expect] bound or a
@@ -98,6 +99,9 @@ pub(crate) enum Command {
     /// Build a scenario's fabric from Linux network namespaces; break and repair it; run programs on its hosts
     #[cfg_attr(target_os = "linux", command(after_help = real_hosts::fabric::FABRIC_EXAMPLES))]
     Fabric(FabricArgs),
+    /// Show what running programs do, live: who is missing, since when, and which call waits for whom
+    #[cfg_attr(target_os = "linux", command(after_help = real_hosts::top::EXAMPLES))]
+    Top(TopArgs),
     /// Print a script that makes a shell complete commands and options
     #[command(after_help = setup::COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),

@@ -19,4 +19,5 @@ mod node;
 mod paths;
 mod switch;
 mod switch_chaos;
+mod watch;
 mod wire;

@@ -8,6 +8,7 @@ pub(super) mod node;
 pub(super) mod perf;
 pub(super) mod switch;
 pub(super) mod team;
+pub(super) mod top;
 pub(super) mod wire;
 
 pub(crate) use cast::{CastArgs, Trust};
@@ -25,4 +26,5 @@ pub(crate) use switch::{
     ResultsName, SwitchArgs, SwitchCommand, SwitchServerArgs, SwitchStatusArgs, SystemName, UseSwitchArgs,
 };
 pub(crate) use team::TeamArgs;
+pub(crate) use top::TopArgs;
 pub(crate) use wire::{Layout, Waiting, WireArgs};
