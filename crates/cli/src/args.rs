@@ -6,6 +6,7 @@ mod real_hosts;
 mod run;
 mod search;
 mod setup;
+mod what_if;
 
 use clap::{Parser, Subcommand};
 
@@ -14,6 +15,7 @@ pub(crate) use real_hosts::*;
 pub(crate) use run::{Common, CompareArgs, ExplainArgs, ImportArgs, ReproduceArgs, RunArgs, SweepArgs};
 pub(crate) use search::SearchArgs;
 pub(crate) use setup::{CompletionsArgs, ManArgs};
+pub(crate) use what_if::WhatIfArgs;
 
 const ABOUT: &str =
     "Simulates AI-training network fabrics, packet by packet and reproducibly; runs the same engines on sockets";
@@ -32,6 +34,7 @@ Examples:
   strandway run my-matrix.cm --html report.html        an htsim traffic matrix on the smallest fat tree for it
   strandway compare my.toml --profiles rocev2,uec      one table, one row per protocol
   strandway search job.toml --out worst                the failures that hurt most, as scenarios to repeat
+  strandway what-if job.toml --drain T1-3,T1-7         what draining two switches costs, and in which order
   strandway explain uec                                a profile's parameters, defaults and sources
   strandway reproduce prime --html prime.html          published results next to ours
   strandway model sdr --loss 1e-4 --rtt 50ms           which reliability scheme for this long link?
@@ -67,6 +70,9 @@ pub(crate) enum Command {
     /// Find the links, ports or switches whose failure hurts a scenario most, and the worst moment
     #[command(after_help = search::EXAMPLES)]
     Search(Box<SearchArgs>),
+    /// What draining switches, links or planes costs a scenario, and an order of draining
+    #[command(after_help = what_if::EXAMPLES)]
+    WhatIf(WhatIfArgs),
     /// Describe a profile, policy or fabric: parameters, defaults, units, sources
     #[command(after_help = run::EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),

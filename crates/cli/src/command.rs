@@ -10,6 +10,7 @@ pub(crate) mod run;
 pub(crate) mod search;
 pub(crate) mod setup;
 pub(crate) mod showcase;
+pub(crate) mod what_if;
 
 use crate::Failure;
 use crate::args::Common;

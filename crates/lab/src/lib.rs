@@ -12,6 +12,7 @@ mod run;
 pub mod search;
 mod sweep;
 pub mod trace;
+mod what_if;
 
 pub use approximate::Approximation;
 pub use check::check;
@@ -23,3 +24,4 @@ pub use strandway_fabric::quantity::{parse_rate, parse_span};
 pub use strandway_report::{Report, Row};
 pub use strandway_scenario::{Experiment, Scenario, Variant};
 pub use sweep::{compare, sweep};
+pub use what_if::{DrainQuestion, what_if};

@@ -6,6 +6,7 @@ pub mod approximate;
 mod choice;
 mod cost;
 pub mod csv;
+pub mod drain;
 mod evs;
 mod fault_cost;
 mod flows;
