@@ -1,5 +1,6 @@
 //! The command line. Its help should teach: every command ends with examples.
 
+mod localise;
 mod model;
 #[cfg_attr(not(target_os = "linux"), path = "args/elsewhere.rs")]
 mod real_hosts;
@@ -10,6 +11,7 @@ mod what_if;
 
 use clap::{Parser, Subcommand};
 
+pub(crate) use localise::LocaliseArgs;
 pub(crate) use model::{ModelArgs, ModelOf, SdrArgs};
 pub(crate) use real_hosts::*;
 pub(crate) use run::{Common, CompareArgs, ExplainArgs, ImportArgs, ReproduceArgs, RunArgs, SweepArgs};
@@ -73,6 +75,9 @@ pub(crate) enum Command {
     /// What draining switches, links or planes costs a scenario, and an order of draining
     #[command(after_help = what_if::EXAMPLES)]
     WhatIf(WhatIfArgs),
+    /// Simulate random gray faults of a cable, and tell how often the localiser names it
+    #[command(after_help = localise::EXAMPLES)]
+    Localise(LocaliseArgs),
     /// Describe a profile, policy or fabric: parameters, defaults, units, sources
     #[command(after_help = run::EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),

@@ -71,6 +71,7 @@ fn execute(command: Option<Command>) -> u8 {
         Some(Command::Sweep(args)) => command::compare::sweep(&args),
         Some(Command::Search(args)) => command::search::run(&args),
         Some(Command::WhatIf(args)) => command::what_if::run(&args),
+        Some(Command::Localise(args)) => command::localise::run(&args),
         Some(Command::Explain(args)) => command::explain::explain(&args),
         Some(Command::Import(args)) => command::explain::import(&args),
         Some(Command::Reproduce(args)) => command::reproduce::reproduce(&args),
@@ -103,5 +104,6 @@ fn simulates(command: &Command) -> bool {
             | Command::Search(_)
             | Command::Reproduce(_)
             | Command::WhatIf(_)
+            | Command::Localise(_)
     )
 }

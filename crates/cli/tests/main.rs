@@ -16,6 +16,7 @@ mod ipv4;
 mod live;
 mod namespaces;
 mod node;
+mod operate;
 mod paths;
 mod switch;
 mod switch_chaos;

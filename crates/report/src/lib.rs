@@ -10,6 +10,7 @@ pub mod drain;
 mod evs;
 mod fault_cost;
 mod flows;
+pub mod gray;
 mod grid;
 pub mod html;
 mod job;
