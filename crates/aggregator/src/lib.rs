@@ -17,6 +17,7 @@ mod server;
 mod server_shard;
 mod status;
 mod switch;
+mod watching;
 
 pub use config::{JobConfig, SwitchConfig};
 pub use port::PortStatus;

@@ -11,6 +11,7 @@ use crate::admission::{JobAdmission, Setup};
 use crate::config::SwitchConfig;
 use crate::port::{AggregatorPort, Order};
 use crate::status::{SwitchEvent, SwitchStatus};
+use crate::watching::snapshot;
 use std::net::SocketAddrV6;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +23,7 @@ use strandway_group::aggregation::terms;
 use strandway_udp::Node;
 use strandway_udp::address::kept;
 use strandway_udp::fragments::FragmentSocket;
+use strandway_udp::watch::{self, Part};
 
 /// A running switch.
 pub struct Switch {
@@ -29,6 +31,8 @@ pub struct Switch {
     pub(crate) admissions: Vec<JobAdmission>,
     threads: Vec<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
+    /// Present if the process serves its figures.
+    watching: Option<Part>,
 }
 
 impl Switch {
@@ -66,7 +70,13 @@ impl Switch {
             let stop = Arc::clone(&stop);
             threads.push(std::thread::spawn(move || port.run(&stop)));
         }
-        Ok(Switch { setup: Setup { config, ports, orders }, admissions, threads, stop })
+        Ok(Switch {
+            setup: Setup { config, ports, orders },
+            admissions,
+            threads,
+            stop,
+            watching: watch::enrol("switch")?,
+        })
     }
 
     /// The address where workers of a job join; workers need it to start.
@@ -95,6 +105,10 @@ impl Switch {
         let mut events = Vec::new();
         for admission in &mut self.admissions {
             events.append(&mut admission.turn(&self.setup, each)?);
+        }
+        if let Some(mut part) = self.watching.take_if(|part| part.is_due()) {
+            part.publish(snapshot(&self.status()));
+            self.watching = Some(part);
         }
         Ok(events)
     }

@@ -1,19 +1,23 @@
 //! The command line. Its help should teach: every command ends with examples.
 
+mod localise;
 mod model;
 #[cfg_attr(not(target_os = "linux"), path = "args/elsewhere.rs")]
 mod real_hosts;
 mod run;
 mod search;
 mod setup;
+mod what_if;
 
 use clap::{Parser, Subcommand};
 
+pub(crate) use localise::LocaliseArgs;
 pub(crate) use model::{ModelArgs, ModelOf, SdrArgs};
 pub(crate) use real_hosts::*;
 pub(crate) use run::{Common, CompareArgs, ExplainArgs, ImportArgs, ReproduceArgs, RunArgs, SweepArgs};
 pub(crate) use search::SearchArgs;
 pub(crate) use setup::{CompletionsArgs, ManArgs};
+pub(crate) use what_if::WhatIfArgs;
 
 const ABOUT: &str =
     "Simulates AI-training network fabrics, packet by packet and reproducibly; runs the same engines on sockets";
@@ -32,6 +36,7 @@ Examples:
   strandway run my-matrix.cm --html report.html        an htsim traffic matrix on the smallest fat tree for it
   strandway compare my.toml --profiles rocev2,uec      one table, one row per protocol
   strandway search job.toml --out worst                the failures that hurt most, as scenarios to repeat
+  strandway what-if job.toml --drain T1-3,T1-7         what draining two switches costs, and in which order
   strandway explain uec                                a profile's parameters, defaults and sources
   strandway reproduce prime --html prime.html          published results next to ours
   strandway model sdr --loss 1e-4 --rtt 50ms           which reliability scheme for this long link?
@@ -39,6 +44,7 @@ Examples:
   strandway copy data '[fd00::2]:backup' --key key      files to another host (after: copy --serve DIR there)
   strandway cast weights --to h1 --to h2 --node h0.toml files to many hosts by multicast (after: cast --receive DIR)
   strandway switch                                     adds gradients of ranks (perf collective --algorithm in-network)
+  strandway top /run/strandway/metrics/                what running programs do; they serve where STRANDWAY_METRICS says
   strandway fabric up scenarios/wire/two_planes.toml   the scenario's fabric from Linux namespaces (as root)
 
 Exit status: 0 fine, 1 the run failed or did not finish, 2 bad usage or scenario, 3 an [expect] bound or a
@@ -66,6 +72,12 @@ pub(crate) enum Command {
     /// Find the links, ports or switches whose failure hurts a scenario most, and the worst moment
     #[command(after_help = search::EXAMPLES)]
     Search(Box<SearchArgs>),
+    /// What draining switches, links or planes costs a scenario, and an order of draining
+    #[command(after_help = what_if::EXAMPLES)]
+    WhatIf(WhatIfArgs),
+    /// Simulate random gray faults of a cable, and tell how often the localiser names it
+    #[command(after_help = localise::EXAMPLES)]
+    Localise(LocaliseArgs),
     /// Describe a profile, policy or fabric: parameters, defaults, units, sources
     #[command(after_help = run::EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
@@ -98,6 +110,9 @@ pub(crate) enum Command {
     /// Build a scenario's fabric from Linux network namespaces; break and repair it; run programs on its hosts
     #[cfg_attr(target_os = "linux", command(after_help = real_hosts::fabric::FABRIC_EXAMPLES))]
     Fabric(FabricArgs),
+    /// Show what running programs do, live: who is missing, since when, and which call waits for whom
+    #[cfg_attr(target_os = "linux", command(after_help = real_hosts::top::EXAMPLES))]
+    Top(TopArgs),
     /// Print a script that makes a shell complete commands and options
     #[command(after_help = setup::COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),

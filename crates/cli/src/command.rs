@@ -2,6 +2,7 @@
 
 pub(crate) mod compare;
 pub(crate) mod explain;
+pub(crate) mod localise;
 pub(crate) mod model;
 #[cfg_attr(not(target_os = "linux"), path = "command/elsewhere.rs")]
 pub(crate) mod real_hosts;
@@ -10,6 +11,7 @@ pub(crate) mod run;
 pub(crate) mod search;
 pub(crate) mod setup;
 pub(crate) mod showcase;
+pub(crate) mod what_if;
 
 use crate::Failure;
 use crate::args::Common;

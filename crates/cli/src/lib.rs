@@ -70,6 +70,8 @@ fn execute(command: Option<Command>) -> u8 {
         Some(Command::Compare(args)) => command::compare::compare(&args),
         Some(Command::Sweep(args)) => command::compare::sweep(&args),
         Some(Command::Search(args)) => command::search::run(&args),
+        Some(Command::WhatIf(args)) => command::what_if::run(&args),
+        Some(Command::Localise(args)) => command::localise::run(&args),
         Some(Command::Explain(args)) => command::explain::explain(&args),
         Some(Command::Import(args)) => command::explain::import(&args),
         Some(Command::Reproduce(args)) => command::reproduce::reproduce(&args),
@@ -96,6 +98,12 @@ fn execute(command: Option<Command>) -> u8 {
 fn simulates(command: &Command) -> bool {
     matches!(
         command,
-        Command::Run(_) | Command::Compare(_) | Command::Sweep(_) | Command::Search(_) | Command::Reproduce(_)
+        Command::Run(_)
+            | Command::Compare(_)
+            | Command::Sweep(_)
+            | Command::Search(_)
+            | Command::Reproduce(_)
+            | Command::WhatIf(_)
+            | Command::Localise(_)
     )
 }

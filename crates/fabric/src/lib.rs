@@ -3,6 +3,7 @@
 pub mod datagram;
 pub mod fault;
 pub mod frames;
+pub mod gray;
 pub mod judgement;
 pub mod kernel;
 pub mod localise;

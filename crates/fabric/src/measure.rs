@@ -6,7 +6,7 @@ use crate::topology::NodeId;
 use std::collections::BTreeMap;
 use strandway_proto::account::{Spent, Waits};
 use strandway_proto::aggregate::Counts;
-use strandway_proto::path::{PathEvent, PlaneStates};
+use strandway_proto::path::{PathCounts, PathEvent, PlaneStates};
 use strandway_proto::units::{Bytes, Span, Time};
 use strandway_proto::{ConnectionId, HostId, Packet, RankTimes};
 
@@ -50,6 +50,10 @@ pub struct Measurements {
     pub links: Vec<LinkCounters>,
     /// Per NIC port and entropy value modulo [`PATH_SLOTS`], ordered by port first.
     pub paths: Vec<PathCounters>,
+    /// Data packets by connection of the plan and path, if the plan asked for them ([`Plan::tally_paths`]).
+    ///
+    /// [`Plan::tally_paths`]: crate::plan::Plan::tally_paths
+    pub path_counts: Vec<(u32, PathCounts)>,
     /// Time series; empty unless the plan asked for them.
     pub series: Series,
     /// Recorded packets in order of time.

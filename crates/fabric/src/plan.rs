@@ -49,6 +49,8 @@ pub struct Plan {
     pub rows: bool,
     /// The links whose packets are recorded.
     pub capture: Option<CapturePlan>,
+    /// Count the data packets of each connection by path ([`crate::measure::Measurements::path_counts`]).
+    pub tally_paths: bool,
 }
 
 /// One direction of traffic between two hosts: a queue pair.

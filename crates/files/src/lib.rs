@@ -6,3 +6,4 @@ pub mod copy;
 #[cfg(test)]
 #[path = "../../udp/tests/support/leaver.rs"]
 mod leaver;
+mod watching;

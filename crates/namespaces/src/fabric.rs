@@ -4,7 +4,7 @@ use crate::line::Line;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use strandway_fabric::datagram;
-use strandway_fabric::usid::{Clos, Pods};
+use strandway_fabric::usid::{Clos, ClosError, Pods};
 use strandway_proto::Rate;
 
 /// The place of all fabrics' state: a folder each, with `fabric.toml` and a node file per host.
@@ -244,6 +244,14 @@ pub(crate) fn port_to(switch: Node, peer: Node) -> String {
 impl LinuxFabric {
     /// The address plan of the fabric.
     pub fn clos(&self) -> Clos {
+        self.try_clos().expect("numbers of a checked fabric")
+    }
+
+    /// The address plan of a fabric whose numbers are not checked yet.
+    ///
+    /// # Errors
+    /// If planes, switches or hosts do not fit micro segments.
+    pub fn try_clos(&self) -> Result<Clos, ClosError> {
         let clos = match (self.pods, self.t1s_per_pair()) {
             (Some(pods), _) => {
                 let above = Pods { t0s: pods.t0s, t2s_per_t1: pods.t2s_per_t1 };
@@ -251,8 +259,9 @@ impl LinuxFabric {
             }
             (None, 0) => Clos::new(self.t1s, self.hosts_per_t0),
             (None, per_pair) => Clos::of_sites(self.t0s(), per_pair, self.hosts_per_t0),
-        };
-        clos.expect("numbers of a checked fabric")
+        }?;
+        clos.holds(u32::from(self.planes), u32::from(self.hosts))?;
+        Ok(clos)
     }
 
     /// T0 switches of each plane.
@@ -306,6 +315,13 @@ impl LinuxFabric {
             return false;
         };
         self.clos().joined(t1).is_some_and(|(_, high)| t0 == high)
+    }
+
+    /// The rate of the long link behind this port, in bits per second; `None` if there is none, or it has no rate.
+    pub(crate) fn line_rate(&self, port: &Port) -> Option<u64> {
+        let ((Node::T1(plane, t1), _) | (_, Node::T1(plane, t1))) = (port.node, port.peer) else { return None };
+        let line = self.lines.get(usize::from(plane) * usize::from(self.t1s) + usize::from(t1))?;
+        line.rate
     }
 
     /// Do its switch ports mark or trim?

@@ -4,6 +4,7 @@ mod check;
 mod command;
 mod counted;
 mod execute;
+pub mod export;
 mod fabric;
 mod failure;
 mod faults;

@@ -96,18 +96,25 @@ pub(crate) struct Queue {
     pub(crate) object: Option<Object>,
 }
 
+/// The whole rate of a port, in bits per second; `None` if ports are not shaped.
+pub(crate) fn rate_of(fabric: &LinuxFabric, port: &Port) -> Option<u64> {
+    let [near, far] = [port.node, port.peer];
+    let at_host = matches!(near, Node::Host(_)) || matches!(far, Node::Host(_));
+    let of_core = matches!(near, Node::T2(..)) || matches!(far, Node::T2(..));
+    match (at_host, of_core) {
+        (true, _) => fabric.host_rate,
+        (false, true) => fabric.core_rate,
+        (false, false) => fabric.uplink_rate,
+    }
+}
+
 /// The queue of a port that runs at `share` millionths of its rate, with limits and thresholds scaled alike; `None` if
 /// ports are not shaped.
 pub(crate) fn queue(fabric: &LinuxFabric, port: &Port, share: u32) -> Option<Queue> {
     let is_host = matches!(port.node, Node::Host(_));
     let last_hop = matches!(port.peer, Node::Host(_));
     let scaled = |full: u64| (u128::from(full) * u128::from(share) / u128::from(WHOLE)) as u64;
-    let of_core = matches!(port.node, Node::T2(..)) || matches!(port.peer, Node::T2(..));
-    let full = match (is_host || last_hop, of_core) {
-        (true, _) => fabric.host_rate,
-        (false, true) => fabric.core_rate,
-        (false, false) => fabric.uplink_rate,
-    };
+    let full = rate_of(fabric, port);
     let full = full?;
     let rate = scaled(full).max(1000);
     // The burst is two packets, and above 500 Mb/s the bytes of one millisecond, since timers wake too rarely for less.

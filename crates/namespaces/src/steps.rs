@@ -9,6 +9,7 @@ use crate::step::{Step, Tool};
 use crate::teams::{disband, form};
 use crate::{Copying, LinuxFabric, Node, Port};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv6Addr;
 use strandway_fabric::usid::{Clos, SwitchTable};
 
 /// All steps that build a fabric from nothing.
@@ -195,7 +196,7 @@ fn tables(fabric: &LinuxFabric, node: Node) -> Vec<String> {
 }
 
 /// The static table of a switch; the simulator's tests walk the same tables.
-fn table(fabric: &LinuxFabric, clos: &Clos, node: Node) -> SwitchTable {
+pub(crate) fn table(fabric: &LinuxFabric, clos: &Clos, node: Node) -> SwitchTable {
     match node {
         Node::T0(p, i) => SwitchTable::t0(clos, p, i, u32::from(fabric.hosts)),
         Node::T1(p, j) => SwitchTable::t1(clos, p, j, fabric.t0s()),
@@ -214,26 +215,26 @@ fn port_lines(fabric: &LinuxFabric, port: &Port) -> Vec<String> {
         format!("addr replace {own}/64 dev {name} scope link nodad"),
         format!("neigh replace {far} lladdr {} dev {name} nud permanent", mac(&clos, port.peer, port.node, port.plane)),
     ];
-    let via = format!("via {far} dev {name} metric 100");
+    let to = |(prefix, bits): (Ipv6Addr, u8)| format!("route replace {prefix}/{bits} via {far} dev {name} metric 100");
+    lines.extend(prefixes(fabric, port).into_iter().map(to));
+    lines
+}
+
+/// The prefixes of all addresses that a node sends to this port, each with its length in bits.
+pub(crate) fn prefixes(fabric: &LinuxFabric, port: &Port) -> Vec<(Ipv6Addr, u8)> {
+    let clos = fabric.clos();
     match port.node {
         // The first word determines the plane, and so the port.
-        Node::Host(_) => {
-            for (prefix, bits) in clos.plane_prefixes(port.plane) {
-                lines.push(format!("route replace {prefix}/{bits} {via}"));
-            }
-        }
+        Node::Host(_) => clos.plane_prefixes(port.plane).to_vec(),
         switch => {
             let (number, table) = (port_number(&clos, port), table(fabric, &clos, switch));
             // The longest prefix wins: the own word and that of a downlink are not consumed.
-            for (words, _) in table.downlinks().iter().filter(|(_, to)| *to == number) {
-                lines.push(format!("route replace {}/64 {via}", clos.pair(*words)));
-            }
-            for (word, _) in table.routes().iter().filter(|(_, to)| *to == number) {
-                lines.push(format!("route replace {}/48 {via}", clos.locator(*word)));
-            }
+            let downlinks = table.downlinks().iter().filter(|(_, to)| *to == number);
+            let routes = table.routes().iter().filter(|(_, to)| *to == number);
+            let downlinks = downlinks.map(|(words, _)| (clos.pair(*words), 64));
+            downlinks.chain(routes.map(|(word, _)| (clos.locator(*word), 48))).collect()
         }
     }
-    lines
 }
 
 /// The number of a port in a switch's table.
@@ -250,7 +251,7 @@ fn port_number(clos: &Clos, port: &Port) -> u16 {
 }
 
 /// The word of a node in addresses of a plane.
-fn word(clos: &Clos, node: Node, plane: u8) -> u16 {
+pub(crate) fn word(clos: &Clos, node: Node, plane: u8) -> u16 {
     match node {
         Node::Host(h) => clos.downlink(plane, clos.downlink_of(u32::from(h))),
         Node::T0(p, i) => clos.t0(p, i),
@@ -260,12 +261,12 @@ fn word(clos: &Clos, node: Node, plane: u8) -> u16 {
 }
 
 /// The link-local address of a node, the same at all its ports.
-fn link_local(word: u16) -> String {
+pub(crate) fn link_local(word: u16) -> String {
     format!("fe80::{word:x}")
 }
 
 /// The MAC address of `node`'s port towards `peer`: both words, in a locally administered address.
-fn mac(clos: &Clos, node: Node, peer: Node, plane: u8) -> String {
+pub(crate) fn mac(clos: &Clos, node: Node, peer: Node, plane: u8) -> String {
     let [a, b] = word(clos, node, plane).to_be_bytes();
     let [c, d] = word(clos, peer, plane).to_be_bytes();
     format!("02:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}")

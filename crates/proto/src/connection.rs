@@ -384,6 +384,9 @@ impl Connection {
             (false, again) => self.doing(now, true, again),
         };
         let record = &mut *self.record;
+        if let Some(paths) = &mut record.paths {
+            paths.sent(path);
+        }
         record.stats.sent += 1;
         record.stats.retransmitted += u64::from(segment.again);
         record.again = segment.again;
@@ -552,6 +555,9 @@ impl Connection {
         while let Some(lost) = self.reliability.take_lost() {
             if lost.path == self.burst_path {
                 self.burst_left = 0;
+            }
+            if let Some(paths) = self.record.paths.as_mut().filter(|_| !matches!(lost.kind, LossKind::Trimmed { .. })) {
+                paths.lost(lost.path);
             }
             match lost.kind {
                 LossKind::TimedOut => {

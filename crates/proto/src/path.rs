@@ -13,6 +13,7 @@ mod reps;
 mod ring;
 mod single;
 mod spread;
+mod tally;
 
 pub use bitmap::{BitmapConfig, BitmapSpray};
 pub use manager::PathManager;
@@ -22,6 +23,8 @@ pub use oblivious::{Oblivious, ObliviousConfig};
 pub use prime::{Prime, PrimeConfig};
 pub use reps::{Reps, RepsConfig};
 pub use single::{Single, SingleConfig};
+pub(crate) use tally::PathTally;
+pub use tally::{PathCounts, TALLY_MAX};
 
 use crate::environment::Environment;
 use crate::packet::{PathId, Ports};

@@ -187,6 +187,7 @@ fn build(scenario: &Scenario, sink: &Sink, values: impl FnOnce(&Experiment) -> B
         accounts,
         rows,
         capture,
+        tally_paths: false,
     };
     notes.extend(unsupported(&plan));
     notes.extend(outreached(&plan));

@@ -292,6 +292,7 @@ fn merge(
         for (c, (connection, ends)) in plan.connections.iter().zip(&cut.ends).enumerate() {
             if let Some(host) = slice.host(connection.source) {
                 m.connections[c] += *host.endpoint.stats(ends.0);
+                m.path_counts.extend(host.endpoint.path_counts(ends.0).iter().map(|counts| (c as u32, *counts)));
                 choices.extend(host.endpoint.choices(ends.0).map(|chosen| (c, *chosen)));
             }
             if let Some(host) = slice.host(connection.destination) {
@@ -302,6 +303,7 @@ fn merge(
         slice.drop_hosts();
     }
     m.ranks.sort_unstable_by_key(|rank| (rank.job, rank.rank));
+    m.path_counts.sort_by_key(|(connection, counts)| (*connection, counts.path));
     choices.sort_by_key(|&(connection, _)| connection);
     m.choices = choices.into_iter().map(|(_, chosen)| chosen).collect();
     // The counters of all links are allocated after the hosts' memory was freed.

@@ -4,11 +4,14 @@
 //! [`fabric_of`] makes the description of a fabric for a scenario. [`up`] builds it and gives each host its node file.
 //! [`live`] runs an experiment between real nodes on it. The page for users is `docs/linux-fabric.md`.
 
+mod export;
 mod live;
 mod nodes;
 
+pub use export::export;
 pub use live::live;
 pub use nodes::{PORT, allow, deny, node_file, up};
+pub use strandway_namespaces::export::{Export, Gap, Limits, Need, System};
 pub use strandway_namespaces::{
     Copied, Copying, FOLDER, Failures, Finding, HOSTS_MAX, LINE_RATE_MAX, LineStatus, LinuxError, LinuxFabric, Marking,
     Moment, NAMESPACES_MAX, Node, PLANES_MAX, Place, PodShape, Port, PortStatus, Probed, RATE_MAX, Running, Status,
@@ -70,7 +73,7 @@ pub fn fabric_of(scenario: &Scenario, name: &str, options: &Options) -> Result<L
     let scenario = rated(scenario, options)?;
     let experiment = strandway_lab::check(&scenario)?;
     let topology = &experiment.plan.topology;
-    let (shape, ports) = (*topology.shape(), &experiment.plan.ports);
+    let shape = *topology.shape();
     let file = |key: &str, value: &dyn fmt::Display, what: String, remedy: &str| sink.add(key, value, what, remedy);
     let t1s = t1s(topology);
     let bundle = shape.leaf_bundle.max(shape.pods.map_or(1, |pods| pods.core_bundle));
@@ -132,19 +135,37 @@ pub fn fabric_of(scenario: &Scenario, name: &str, options: &Options) -> Result<L
     if !sink.is_empty() {
         return Err(Problems(sink.take()));
     }
+    let fabric = describe(&scenario, &experiment, name, options, reorder);
+    // Fabrics within the limits above fit micro segments.
+    let clos = fabric.clos();
+    assert_eq!(clos.holds(u32::from(fabric.planes), u32::from(fabric.hosts)), Ok(()));
+    Ok(fabric)
+}
+
+/// The description of a fabric whose numbers fit.
+fn describe(
+    scenario: &Scenario,
+    experiment: &Experiment,
+    name: &str,
+    options: &Options,
+    reorder: Option<Reorder>,
+) -> LinuxFabric {
+    let topology = &experiment.plan.topology;
+    let (shape, ports) = (*topology.shape(), &experiment.plan.ports);
+    let rates = [0, 1, 2].map(|level| topology.level(level).rate);
     let profile = experiment.profile();
     let derived = &experiment.derived;
     let payload = profile.transport.mtu;
     let narrowest = Rate(widest(topology).0 * u64::from(shape.planes));
     let node_rate = if options.unshaped { derived.rate.0.min(UNSHAPED_RATE.0) } else { narrowest.0 };
     let shaped = |rate: Rate| (!options.unshaped).then_some(rate.0);
-    let fabric = LinuxFabric {
+    LinuxFabric {
         name: name.to_string(),
         scenario: scenario.file().to_string(),
         planes: shape.planes,
         hosts: shape.hosts as u16,
         hosts_per_t0: shape.hosts_per_leaf.min(shape.hosts) as u16,
-        t1s: t1s as u16,
+        t1s: t1s(topology) as u16,
         mtu: MTU.max(payload + HEADERS),
         host_rate: shaped(rates[0]),
         // A long link is shaped by its delay line.
@@ -162,22 +183,18 @@ pub fn fabric_of(scenario: &Scenario, name: &str, options: &Options) -> Result<L
         mrc_layout: options.mrc_layout,
         payload,
         node_rate,
-        base_rtt_ns: (base_rtt(&experiment).0 + SOFTWARE_RTT.0) / 1000,
-        notes: notes(&scenario, &experiment, options),
+        base_rtt_ns: (base_rtt(experiment).0 + SOFTWARE_RTT.0) / 1000,
+        notes: notes(scenario, experiment, options),
         pods: shape.pods.map(|pods| PodShape {
             t0s: pods.leaves_per_pod.min(topology.leaves()) as u16,
             t1s: shape.spines as u16,
             t2s_per_t1: pods.cores_per_spine as u16,
         }),
         lines: lines_of(&experiment.plan, options.unshaped, reorder),
-        ways: ways(&experiment, node_rate),
+        ways: ways(experiment, node_rate),
         teams: Team::of_groups(shape.hosts as u16, &experiment.plan.multicast),
         copying: options.copying,
-    };
-    // Fabrics within the limits above fit micro segments.
-    let clos = fabric.clos();
-    assert_eq!(clos.holds(u32::from(fabric.planes), u32::from(fabric.hosts)), Ok(()));
-    Ok(fabric)
+    }
 }
 
 /// T1 switches of each plane: the spines, of all pods; for sites, one for each long link.

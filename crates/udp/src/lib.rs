@@ -34,6 +34,7 @@ mod shards;
 mod socket;
 pub mod uet;
 pub mod uet_security;
+pub mod watch;
 mod ways;
 mod windows;
 

@@ -33,6 +33,7 @@ mod slots;
 mod turn;
 mod urgent;
 mod wake;
+mod watching;
 
 pub use wake::Waker;
 
@@ -73,6 +74,7 @@ use strandway_fabric::usid::Element;
 use strandway_proto::path::PathState;
 use strandway_proto::{ControlMessage, PathId, Span, Time};
 use urgent::Urgent;
+use watching::Watching;
 
 /// The node remembers this number of answers to hellos for each of the connections it may have open: ours. More than
 /// one, because a connection can end before the cookie of its hello expires.
@@ -143,6 +145,8 @@ pub struct Node {
     waker: Option<Waker>,
     /// Descriptors of the program that end a sleep when they can be read.
     watched: Vec<Arc<OwnedFd>>,
+    /// Present if the process serves its figures ([`crate::watch`]).
+    watching: Option<Box<Watching>>,
 }
 
 impl Node {
@@ -217,6 +221,7 @@ impl Node {
             patience,
             waker: None,
             watched: Vec::new(),
+            watching: Watching::begin()?,
             clock,
             config,
         })

@@ -63,6 +63,8 @@ const ONLY: ConnectionId = ConnectionId(0);
 const TURN_BATCHES: usize = 2;
 /// The most measured round trips that wait to be taken; ours. Newer ones are dropped.
 const RTTS_MAX: usize = 1_024;
+/// Round trips that stay for those who watch: ours, enough for a 99th percentile to mean the worst but one or two.
+const RECENT_MAX: usize = 256;
 
 /// A posted receive.
 struct Receive {
@@ -233,6 +235,8 @@ pub(crate) struct Session {
     /// Bytes of a full datagram.
     datagram: usize,
     rtts: Vec<Span>,
+    /// The last round trips of pings with their planes, at most [`RECENT_MAX`], for those who watch.
+    recent: VecDeque<(u8, Span)>,
     counters: SessionCounters,
 }
 
@@ -377,6 +381,7 @@ impl Session {
             mtu,
             datagram: config.datagram(),
             rtts: Vec::new(),
+            recent: VecDeque::new(),
             counters: SessionCounters {
                 sent_bytes: vec![0; planes],
                 received_bytes: vec![0; planes],
@@ -406,6 +411,11 @@ impl Session {
     /// The round trips that pings measured since the last call.
     pub(crate) fn take_rtts(&mut self) -> Vec<Span> {
         std::mem::take(&mut self.rtts)
+    }
+
+    /// The last round trips of pings, with their planes. They stay.
+    pub(crate) fn recent_rtts(&self) -> impl Iterator<Item = (u8, Span)> + '_ {
+        self.recent.iter().copied()
     }
 
     /// The peer's name for the connection.

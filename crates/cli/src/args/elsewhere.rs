@@ -20,3 +20,4 @@ pub(crate) type FabricArgs = LinuxOnly;
 pub(crate) type NodeArgs = LinuxOnly;
 pub(crate) type PerfArgs = LinuxOnly;
 pub(crate) type SwitchArgs = LinuxOnly;
+pub(crate) type TopArgs = LinuxOnly;

@@ -4,11 +4,13 @@ pub(crate) mod cast;
 pub(crate) mod collective;
 pub(crate) mod copy;
 pub(crate) mod doctor;
+pub(crate) mod export;
 pub(crate) mod fabric;
 pub(crate) mod node;
 pub(crate) mod perf;
 pub(crate) mod switch;
 pub(crate) mod team;
+pub(crate) mod top;
 pub(crate) mod tune;
 pub(crate) mod wire;
 
@@ -25,6 +27,7 @@ pub(crate) fn execute(command: &Command) -> Result<(), Failure> {
         Command::Node(args) => node::node(args),
         Command::Doctor(args) => doctor::doctor(args),
         Command::Fabric(args) => fabric::fabric(args),
+        Command::Top(args) => top::top(args),
         _ => unreachable!("a command that simulates"),
     }
 }

@@ -9,6 +9,7 @@ use super::receiver_group::ReceiverGroup;
 use super::{BLOCK_LOG2, CastError, Failures, Hashes, Options, PATIENCE_MAX, RTT_MAX, step_back, with_list};
 use crate::copy::parts::{Order, Outcome, Sender, Tree, parcel_bytes};
 use crate::copy::{CopyError, Letters, Message};
+use crate::watching::Watching;
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::path::PathBuf;
@@ -140,7 +141,11 @@ pub fn send(
         files: tree.files,
         cast_bytes: 0,
     };
-    casting.run(tree, sources, each)
+    let mut watching = Watching::begin("cast")?;
+    casting.run(tree, sources, &mut |status: &Status| {
+        watching.cast(status);
+        each(status);
+    })
 }
 
 struct Peer {

@@ -5,6 +5,7 @@ use super::message::{Message, VERSION};
 use super::sender::{Done, Order, Outcome, Sender, parcel_bytes};
 use super::tree::Tree;
 use super::{CopyError, Letters, Malformed, Options, connection_of};
+use crate::watching::Watching;
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::os::unix::ffi::OsStringExt;
@@ -106,9 +107,14 @@ pub fn copy(
     directory: &[u8],
     options: &Options,
     stop: impl Fn() -> bool,
-    each: impl FnMut(&Status),
+    mut each: impl FnMut(&Status),
 ) -> Result<Summary, CopyError> {
     options.check()?;
+    let mut watching = Watching::begin("copy").map_err(CopyError::Call)?;
+    let each = |status: &Status| {
+        watching.copy(status);
+        each(status);
+    };
     let tree = Tree::of(sources)?;
     let connection = node.connect(peer)?;
     let controls = Letters::new(node, connection);

@@ -11,6 +11,7 @@ mod explore;
 mod local;
 mod state;
 mod tasks;
+mod watching;
 
 use super::commands::{Begin, Command, Commands, Waiting, What};
 use super::failure::Failure;
@@ -34,6 +35,7 @@ use strandway_collective::plan::PlanMaker;
 use strandway_collective::plan::Tuning;
 use strandway_collective::plan::direct::EAGER;
 use strandway_udp::{Connection, Error, Operation};
+use watching::Watching;
 
 /// Room for one message.
 const SLOT: usize = 16_384;
@@ -113,6 +115,8 @@ pub(super) struct Engine {
     delegates: Delegates,
     /// Messages that have not arrived, although their senders went on.
     lost: Lost,
+    /// Present if the process serves its figures.
+    watching: Option<Box<Watching>>,
 }
 
 /// Lines that name messages that did not arrive. The engine writes them, and the caller that closes the process reads
@@ -139,8 +143,9 @@ impl Engine {
         (tuning, credit): (Tuning, usize),
         delegates: Delegates,
         lost: Lost,
-    ) -> Engine {
-        Engine {
+    ) -> Result<Engine, Error> {
+        Ok(Engine {
+            watching: Watching::begin()?,
             node,
             id,
             place,
@@ -177,7 +182,7 @@ impl Engine {
             ending: None,
             delegates,
             lost,
-        }
+        })
     }
 
     /// Carries out commands, moves packets, or waits for packets for at most `longest`, and acts on those that have
@@ -190,7 +195,7 @@ impl Engine {
         }
         let busy = !self.tasks.is_empty() || self.ending.is_some();
         let mut timeout = if busy { self.until_next() } else { QUIET };
-        if let Some(next) = self.next_exploration() {
+        if let Some(next) = self.next_exploration().into_iter().chain(self.watch_limit()).min() {
             timeout = timeout.min(next);
         }
         if let Some(event) = self.node.wait(timeout.min(longest), if busy { patience } else { Duration::ZERO })? {
@@ -208,6 +213,7 @@ impl Engine {
             // interval, and packets must move meanwhile.
             self.ticked = Instant::now();
         }
+        self.publish();
         Ok(true)
     }
 

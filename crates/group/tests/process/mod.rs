@@ -12,6 +12,7 @@ mod networks;
 mod remains;
 mod rendezvous;
 mod support;
+mod watched;
 
 use std::thread;
 use std::time::{Duration, Instant};

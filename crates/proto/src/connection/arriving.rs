@@ -139,6 +139,9 @@ impl Connection {
         }
         let settled = Settled { rtt: settled.rtt.map(|rtt| rtt.max(self.profile.transport.rtt_min)), ..settled };
         if let Some(rtt) = settled.rtt {
+            if let Some(paths) = &mut self.record.paths {
+                paths.measured(ack.path, rtt);
+            }
             self.path.on_delay(now, ack.path, Span(rtt.0.saturating_sub(self.base_rtt.0)));
         }
         self.after(now, settled, marked);
@@ -187,6 +190,9 @@ impl Connection {
             (true, true) => PathFeedback::Marked,
             (true, false) => PathFeedback::Good,
         };
+        if let Some(paths) = self.record.paths.as_mut().filter(|_| nack.reason == NackReason::Missing) {
+            paths.trimmed(nack.path);
+        }
         self.path.on_feedback(now, nack.path, feedback);
         if settled.packets > 0 {
             self.after(now, settled, marked);

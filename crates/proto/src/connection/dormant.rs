@@ -9,7 +9,7 @@ use crate::account::Waits;
 use crate::congestion::Congestion;
 use crate::connection::Kind;
 use crate::packet::{ConnectionId, HostId};
-use crate::path::AnyPath;
+use crate::path::{AnyPath, PathCounts};
 use crate::reliability::{Receiver, Reliability};
 use crate::rng::Random;
 use crate::stats::ConnectionStats;
@@ -82,6 +82,16 @@ impl DormantConnection {
 
     pub(crate) fn stats(&self) -> &ConnectionStats {
         self.record.as_ref().map_or(&UNUSED, |record| &record.stats)
+    }
+
+    /// Counts packets by path from now on.
+    pub(crate) fn tally_paths(&mut self) {
+        self.record.get_or_insert_with(Record::new).paths.get_or_insert_default();
+    }
+
+    /// The counts of packets by path.
+    pub(crate) fn path_counts(&self) -> &[PathCounts] {
+        self.record.as_ref().and_then(|record| record.paths.as_ref()).map_or(&[], |paths| paths.counts())
     }
 
     /// Returns the counters and resets them.

@@ -3,6 +3,7 @@
 use super::Connection;
 use crate::account::{Clock, Doing, Spent, Waits};
 use crate::congestion::Congestion;
+use crate::path::PathTally;
 use crate::reliability::Reliability;
 use crate::stats::ConnectionStats;
 use crate::units::Time;
@@ -18,6 +19,8 @@ pub(crate) struct Record {
     pub(super) last_cnp: Time,
     /// Was the last packet a retransmission?
     pub(super) again: bool,
+    /// Counts of packets by path, if anyone has asked for them.
+    pub(crate) paths: Option<Box<PathTally>>,
 }
 
 impl Record {
@@ -28,6 +31,7 @@ impl Record {
             waits: Waits::default(),
             last_cnp: Time::NEVER,
             again: false,
+            paths: None,
         })
     }
 }

@@ -4,7 +4,7 @@ use super::Endpoint;
 use super::table::SlotState;
 use crate::account::{Spent, Waits};
 use crate::packet::{ConnectionId, HostId, PathId};
-use crate::path::{PathEvent, PathSelector, PathState, PathStatus, PlaneStates, Turnover};
+use crate::path::{PathCounts, PathEvent, PathSelector, PathState, PathStatus, PlaneStates, Turnover};
 use crate::profile::Profile;
 use crate::reliability::{Receiver, Reliability};
 use crate::stats::ConnectionStats;
@@ -130,6 +130,34 @@ impl Endpoint {
     pub fn path_states(&self, connection: ConnectionId) -> Vec<PathState> {
         let connection = self.connections.get(self.connections.at(connection));
         connection.map_or_else(Vec::new, |connection| connection.path_states())
+    }
+
+    /// From now on, counts the data packets of a connection by path ([`Endpoint::path_counts`]). This costs a search in
+    /// a short list per packet.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn tally_paths(&mut self, connection: ConnectionId) {
+        let at = self.connections.at(connection);
+        match self.connections.state_mut(at) {
+            SlotState::Awake(connection) => {
+                connection.record.paths.get_or_insert_default();
+            }
+            SlotState::Asleep(dormant) => dormant.tally_paths(),
+            SlotState::Closing(_) | SlotState::Free => {}
+        }
+    }
+
+    /// The data packets of a connection by path; empty without [`Endpoint::tally_paths`].
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn path_counts(&self, connection: ConnectionId) -> &[PathCounts] {
+        match self.connections.state(self.connections.at(connection)) {
+            SlotState::Awake(connection) => connection.record.paths.as_ref().map_or(&[], |paths| paths.counts()),
+            SlotState::Asleep(dormant) => dormant.path_counts(),
+            SlotState::Closing(_) | SlotState::Free => &[],
+        }
     }
 
     /// The counters of a connection's set of paths; zeros if its path selector has none.

@@ -86,6 +86,7 @@ fn random_plan(seed: u64) -> Plan {
         accounts: true,
         rows: false,
         capture: None,
+        tally_paths: false,
     }
 }
 

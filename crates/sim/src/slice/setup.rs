@@ -279,6 +279,9 @@ impl<'a> Slice<'a> {
                             random,
                         },
                     );
+                    if self.config.plan.tally_paths && side == 0 {
+                        self.hosts.all[h].endpoint.tally_paths(ours);
+                    }
                     if let Some(tables) = &mut self.hosts.tables {
                         let profile = &self.config.plan.profiles[profile];
                         tables.open(self.config.plan, profile, (host, ours), (peer, peer_connection), uplinks);

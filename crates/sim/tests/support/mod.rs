@@ -96,6 +96,7 @@ pub fn plan(topology: Topology, profile: Profile, flows: &[(u32, u32, u64)]) -> 
         accounts: true,
         rows: false,
         capture: None,
+        tally_paths: false,
     }
 }
 

@@ -8,6 +8,7 @@ use crate::handshake::Cookies;
 use crate::plane::{Failure, Plane};
 use crate::session::NodeContext;
 use crate::socket::{Arrival, Inbox};
+use crate::watch::INTERVAL;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::time::Duration;
 use strandway_proto::{Span, Time};
@@ -104,6 +105,8 @@ impl Node {
     /// Sleeps until a socket can be read or a deadline has come. True if a descriptor that is watched can be read.
     fn sleep(&mut self, now: Time, until: Time) -> Result<bool, Error> {
         let at = until.min(self.deadlines.first()).min(self.monitors.deadline()).min(self.groups.due());
+        // Whoever watches this node sees that it is alive.
+        let at = if self.watching.is_some() { at.min(now + span(INTERVAL)) } else { at };
         // After a turn, the connections still ready are those with packets that no plane takes at present.
         let sends = !self.ready.is_empty() || self.groups.wait();
         if at <= now {
@@ -206,6 +209,7 @@ impl Node {
         } else {
             self.flush();
         }
+        self.publish();
         moved
     }
 

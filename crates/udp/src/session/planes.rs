@@ -2,7 +2,7 @@
 //! lives may have ended this connection; this is found out here, too.
 
 use super::roaming::Candidate;
-use super::{NodeContext, ONLY, RTTS_MAX, Session};
+use super::{NodeContext, ONLY, RECENT_MAX, RTTS_MAX, Session};
 use crate::error::Reason;
 use crate::frame::{Kind, PROOF};
 use crate::peer_monitor::{PINGS, PeerMonitors};
@@ -156,6 +156,10 @@ impl Session {
         }
         if let Some(rtt) = around.monitors.handle_pong(now, self.monitor, plane, number) {
             self.counters.ping_rtt = rtt;
+            if self.recent.len() == RECENT_MAX {
+                self.recent.pop_front();
+            }
+            self.recent.push_back((plane as u8, rtt));
             if self.rtts.len() < RTTS_MAX {
                 self.rtts.push(rtt);
             }

@@ -1,5 +1,6 @@
 //! The arguments of `strandway fabric`.
 
+use super::export::FabricExportArgs;
 use super::wire::Layout;
 use crate::args::Common;
 use clap::{Args as ClapArgs, Subcommand};
@@ -20,6 +21,7 @@ Examples, as root:
   strandway fabric heal                                      repair all failures
   strandway fabric group 7 h0,h2,h3                          switches copy multicast for these hosts, too
   strandway fabric down                                      remove it all
+  strandway fabric export scenarios/wire/two_planes.toml --to sonic   (not only as root) the same plan for real switches
 Node files for programs on the hosts: /run/strandway/NAME/h0.toml and so on.";
 
 const FABRIC_UP_EXAMPLES: &str = "\
@@ -122,6 +124,9 @@ pub(crate) enum FabricCommand {
     /// Run a scenario's flows and faults between real nodes, and print a report like that of `strandway run`
     #[command(after_help = FABRIC_RUN_EXAMPLES)]
     Run(FabricRunArgs),
+    /// Write the configurations of real switches and hosts: SONiC, FRR, EOS, containerlab
+    #[command(after_help = super::export::EXAMPLES)]
+    Export(FabricExportArgs),
     /// Print the hosts, switches and failures of a fabric, and the counters of ports and T1 switches
     Status(FabricStatusArgs),
     /// Break a link, switch, plane or port, or make it slow or lossy

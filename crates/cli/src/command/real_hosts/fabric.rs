@@ -37,6 +37,7 @@ pub(crate) fn fabric(args: &FabricArgs) -> Result<(), Failure> {
     match &args.command {
         FabricCommand::Up(args) => up(args),
         FabricCommand::Run(args) => run(args),
+        FabricCommand::Export(args) => super::export::export(args),
         FabricCommand::Status(args) => status(args),
         FabricCommand::Fail(args) => {
             let news = linux::fail(&args.fabric.name, &args.target)?;

@@ -366,6 +366,9 @@ impl Engine {
         let source = task.source;
         let Some(mut task) = self.remove(id) else { return Ok(()) };
         task.finish(&mut self.node)?;
+        if let Some(watching) = &mut self.watching {
+            watching.note_finished(&task);
+        }
         for region in std::mem::take(&mut task.call.regions) {
             self.node.deregister(region)?;
         }

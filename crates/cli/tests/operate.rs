@@ -1,0 +1,53 @@
+//! The day of docs/operate.md on a fabric of namespaces: export, bring up, watch, a gray link, drain, repair. It needs
+//! root; without it, the test prints why it is skipped.
+
+use super::namespaces::{Fabric, SCENARIO, said, strandway};
+use serde_json::Value;
+
+#[test]
+fn a_day_from_the_export_to_the_repair() {
+    let Some(fabric) = Fabric::named() else { return };
+    let scratch = fabric.scratch().display().to_string();
+    let good = |arguments: &[&str]| {
+        let output = strandway(arguments).output().expect("it runs");
+        assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    // Export and bring up: the files and the namespaces have the same switches.
+    good(&["fabric", "export", SCENARIO, "--to", "sonic", "--out", &format!("{scratch}/sonic")]);
+    fabric.good(&["up", SCENARIO]);
+    assert!(fabric.probe().iter().all(|way| way.2 == way.4));
+    // A gray link: lossy, and up. Probes name it, and its state is written down.
+    fabric.good(&["fail", "loss:p0:t0-0:t1-1:20%"]);
+    let (state, findings) = (format!("{scratch}/state.json"), format!("{scratch}/findings.json"));
+    let named = fabric.run(&["localise", "--rounds", "200", "--json", &findings]);
+    assert_eq!(named.status.code(), Some(3), "{}", said(&named));
+    let found: Value = serde_json::from_str(&std::fs::read_to_string(&findings).expect("findings")).expect("JSON");
+    assert_eq!(found["suspicions"][0]["parts"][0].as_str(), Some("p0:t0-0:t1-1"), "{found}");
+    fabric.good(&["status", "--json", &state]);
+    // What would draining the switch above it cost, as the fabric is now, and after the findings?
+    for from in [&state, &findings] {
+        let text =
+            good(&["what-if", SCENARIO, "--drain", "p0:t1-1", "--from", from, "--bound", "3", "--json", "-", "-q"]);
+        let answer: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(answer["state"].as_array().map(Vec::len), Some(1), "{answer}");
+        assert!(answer["runs"][1]["finished"] == true && answer["waves"][0]["parts"][0] == "p0:t1-1", "{answer}");
+    }
+    // Drain: nodes that start from now on keep away from the switch.
+    fabric.good(&["deny", "spine1.p0"]);
+    let before = fabric.t1_packets();
+    let run = fabric.run(&["run", SCENARIO, "--set", "faults=[{switch=\"spine1.p0\",kind=\"deny\"}]", "-q"]);
+    // A busy machine may miss the scenario's goodput, but all flows end.
+    assert!(run.status.success() || said(&run).contains("goodput"), "{}", said(&run));
+    for ((t1, now), (_, then)) in fabric.t1_packets().into_iter().zip(before) {
+        // Nodes probe nothing over a denied switch; the kernel's own reports are a few packets.
+        let grown = now - then;
+        assert!(if t1 == (0, 1) { grown < 100 } else { grown > 100 }, "{t1:?}: {grown} packets");
+    }
+    // Repair, and back to work.
+    fabric.good(&["heal"]);
+    fabric.good(&["allow"]);
+    let whole = fabric.run(&["localise", "--rounds", "50"]);
+    assert!(whole.status.success(), "{}", said(&whole));
+    assert!(fabric.good(&["down"]).contains("12 namespaces removed"));
+}
