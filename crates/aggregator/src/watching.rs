@@ -1,4 +1,4 @@
-//! What those who watch a switch that adds see of it.
+//! Figures of a switch that adds, for those who watch it.
 
 use crate::status::SwitchStatus;
 use strandway_proto::aggregate::Counts;

@@ -72,7 +72,7 @@ pub(crate) enum Command {
     /// Find the links, ports or switches whose failure hurts a scenario most, and the worst moment
     #[command(after_help = search::EXAMPLES)]
     Search(Box<SearchArgs>),
-    /// What draining switches, links or planes costs a scenario, and an order of draining
+    /// Tell the cost of draining switches, links or planes, and an order of draining
     #[command(after_help = what_if::EXAMPLES)]
     WhatIf(WhatIfArgs),
     /// Simulate random gray faults of a cable, and tell how often the localiser names it

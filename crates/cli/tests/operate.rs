@@ -25,7 +25,7 @@ fn a_day_from_the_export_to_the_repair() {
     let found: Value = serde_json::from_str(&std::fs::read_to_string(&findings).expect("findings")).expect("JSON");
     assert_eq!(found["suspicions"][0]["parts"][0].as_str(), Some("p0:t0-0:t1-1"), "{found}");
     fabric.good(&["status", "--json", &state]);
-    // What would draining the switch above it cost, as the fabric is now, and after the findings?
+    // The cost of draining the switch above it, with the fabric as it is now, and after the findings.
     for from in [&state, &findings] {
         let text =
             good(&["what-if", SCENARIO, "--drain", "p0:t1-1", "--from", from, "--bound", "3", "--json", "-", "-q"]);

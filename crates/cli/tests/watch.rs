@@ -48,7 +48,7 @@ fn value(text: &str, begin: &str) -> Option<f64> {
     text.lines().find(|line| line.starts_with(begin))?.rsplit(' ').next()?.parse().ok()
 }
 
-/// What the parser of Prometheus' own Python client says about a text; `None` without that client.
+/// The judgement of the parser of Prometheus' own Python client on a text; `None` without that client.
 fn judged_by_prometheus(text: &str) -> Option<Output> {
     const SCRIPT: &str = "import sys\nfrom prometheus_client.openmetrics import parser\n\
         families = list(parser.text_string_to_metric_families(sys.stdin.read()))\n\

@@ -20,7 +20,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What became of the packets of one path in some time.
+/// The fate of the packets of one path in some time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathSample<L> {
     /// The connection, or another number for paths whose packets suffer together: a timeout that one lossy path causes
@@ -64,7 +64,7 @@ impl Default for GraySettings {
     }
 }
 
-/// What is wrong with a part.
+/// The fault of a part.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Symptom {
     /// It loses this share of packets.
@@ -80,7 +80,7 @@ pub enum Symptom {
 pub struct GrayPart<L> {
     /// Links, in order, of which at least one is gray.
     pub links: Vec<L>,
-    /// What is wrong.
+    /// Its fault.
     pub symptom: Symptom,
     /// The logarithm of the likelihood ratio.
     pub score: f64,
@@ -119,8 +119,8 @@ fn likelihood(lost: f64, sent: f64) -> f64 {
     term(lost) + term(sent - lost)
 }
 
-/// The links across which more packets have met something than elsewhere: at least the share `least`. What they explain
-/// is taken out of `left`.
+/// The links across which more packets have met something than elsewhere: at least the share `least`. The paths
+/// that they explain are taken out of `left`.
 fn shares<L: Ord + Copy>(
     left: &mut Vec<&PathSample<L>>,
     settings: &GraySettings,

@@ -1,4 +1,4 @@
-//! What those who watch a copy or a cast see of it.
+//! Figures of a copy or a cast for those who watch it.
 
 use crate::{cast, copy};
 use strandway_udp::Error;

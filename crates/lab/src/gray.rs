@@ -94,7 +94,7 @@ pub fn gray_study(
     Ok(study)
 }
 
-/// What became of the packets of each connection, path by path.
+/// The fate of the packets of each connection, path by path.
 fn samples(experiment: &Experiment, measured: &Measurements) -> Vec<PathSample<LinkId>> {
     let sample = |(connection, counts): &(u32, strandway_proto::path::PathCounts)| {
         let plan = experiment.plan.connections[*connection as usize];

@@ -26,4 +26,4 @@ pub use strandway_fabric::quantity::{parse_rate, parse_span};
 pub use strandway_report::{Report, Row};
 pub use strandway_scenario::{Experiment, Scenario, Variant};
 pub use sweep::{compare, sweep};
-pub use what_if::{DrainQuestion, what_if};
+pub use what_if::{DrainQuestion, drain_study};

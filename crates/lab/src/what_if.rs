@@ -1,4 +1,4 @@
-//! What draining parts of a fabric costs a scenario: its runs with the parts in and out, and an order of draining.
+//! The cost of draining parts of a fabric for a scenario: its runs with the parts in and out, and an order of draining.
 //!
 //! A drained part carries no traffic, and all senders know it from the start: with profile `mrc` its EVs are denied, and
 //! with others its links are down and routing avoids them at once. Waves are found greedily: parts join a wave in the
@@ -18,7 +18,7 @@ use strandway_report::{Report, Row};
 use strandway_scenario::{Scenario, Variant};
 use toml::{Table, Value};
 
-/// A question to [`what_if`].
+/// A question to [`drain_study`].
 #[derive(Clone, Debug)]
 pub struct DrainQuestion {
     /// The parts to drain, by name.
@@ -36,7 +36,7 @@ const LIMITS: usize = 3;
 ///
 /// # Errors
 /// If the scenario, a part or the state is wrong, or `run` gives up.
-pub fn what_if<E: From<Problems>>(
+pub fn drain_study<E: From<Problems>>(
     scenario: &Scenario,
     question: &DrainQuestion,
     mut run: impl FnMut(&[Variant]) -> Result<Vec<Row>, E>,
@@ -44,9 +44,9 @@ pub fn what_if<E: From<Problems>>(
     let experiment = check(scenario)?;
     let topology = &experiment.plan.topology;
     let denies = matches!(experiment.profile().path, PathConfig::Mrc(_));
-    let wrong = |mut problem: Problem| {
+    let wrong = |mut problem: Box<Problem>| {
         problem.file = scenario.file().to_string();
-        E::from(Problems(vec![problem]))
+        E::from(Problems(vec![*problem]))
     };
     let parts: Vec<Part> =
         question.parts.iter().map(|name| Part::read(topology, name)).collect::<Result<_, _>>().map_err(wrong)?;

@@ -2,7 +2,7 @@
 //! one network file for each host.
 //!
 //! [`export`] makes all files as text, and never writes any. The same description gives the same bytes, so a change of
-//! the plan is a readable difference of files. What a system cannot express is a [`Gap`], in words.
+//! the plan is a readable difference of files. A part of the plan that a system cannot express is a [`Gap`].
 
 mod containerlab;
 mod eos;
@@ -72,7 +72,7 @@ pub struct Gap {
     pub what: String,
     /// Why the system cannot express it.
     pub why: String,
-    /// What the files say instead, or what is left to do.
+    /// The text of the files in its place, or the work that is left.
     pub instead: String,
 }
 
@@ -81,7 +81,7 @@ pub struct Gap {
 pub struct Export {
     /// The text of each file, by its path below the folder of the export.
     pub files: BTreeMap<String, String>,
-    /// What the system cannot express, in order.
+    /// The parts of the plan that the system cannot express, in order.
     pub gaps: Vec<Gap>,
     /// The largest needs of any switch, by key of [`Limits`], beside the limits.
     pub needs: Vec<Need>,

@@ -1,4 +1,4 @@
-//! What draining parts of a fabric costs a scenario.
+//! The cost of draining parts of a fabric for a scenario.
 
 use crate::numbers::us;
 use serde::{Deserialize, Serialize};

@@ -25,7 +25,7 @@ use crate::error::Error;
 use server::Server;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// The environment variable that switches the service on.
 pub const VARIABLE: &str = "STRANDWAY_METRICS";
@@ -40,7 +40,7 @@ pub struct Snapshot {
     pub samples: Vec<Sample>,
     /// The part's entry in the status.
     pub status: Json,
-    /// What an operator should know first, in sentences: who is missing, and who waits. Empty if all is well.
+    /// Sentences that an operator should read first: who is missing, and who waits. Empty if all is well.
     pub sentences: Vec<String>,
 }
 
@@ -120,7 +120,6 @@ impl Registry {
     /// The status of this process.
     fn status(&self) -> String {
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let sentences = parts.1.values().flat_map(|entry| &entry.snapshot.sentences);
         let rows = parts.1.iter().map(|(number, entry)| {
@@ -135,7 +134,6 @@ impl Registry {
             ("format", Json::Number(1.0)),
             ("host", Json::from(host)),
             ("process", Json::Number(f64::from(std::process::id()))),
-            ("time", Json::Number(time.as_secs_f64())),
             ("sentences", Json::List(sentences.cloned().map(Json::from).collect())),
             ("parts", Json::List(rows.collect())),
         ]);

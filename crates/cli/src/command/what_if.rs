@@ -8,7 +8,7 @@ use crate::outputs::{Outputs, Wanted};
 use crate::progress::{Bars, interrupted};
 use std::io::Read;
 use std::path::Path;
-use strandway_lab::{DrainQuestion, Variant, run_all, what_if};
+use strandway_lab::{DrainQuestion, Variant, drain_study, run_all};
 
 pub(crate) fn run(args: &WhatIfArgs) -> Result<(), Failure> {
     if !(args.bound.is_finite() && args.bound >= 1.0) {
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &WhatIfArgs) -> Result<(), Failure> {
     let mut outputs = Outputs::open(wanted, &scenario.inputs())?;
     let bars = Bars::new(args.quiet);
     let question = DrainQuestion { parts: args.drain.clone(), state, bound: args.bound };
-    let drained = what_if(&scenario, &question, |variants: &[Variant]| {
+    let drained = drain_study(&scenario, &question, |variants: &[Variant]| {
         let jobs = simultaneous(variants, args.jobs, false)?;
         let watch = |_: usize, experiment: &_, control| bars.watch("", experiment, control);
         let rows = run_all(variants, jobs, false, interrupted, watch)?;

@@ -21,13 +21,10 @@ impl Part {
     ///
     /// # Errors
     /// With what is wrong, and what exists.
-    pub(crate) fn read(topology: &Topology, name: &str) -> Result<Part, Problem> {
-        let targets = targets(topology, name).map_err(|(what, remedy)| Problem {
-            key: "--drain".into(),
-            value: name.into(),
-            what,
-            remedy,
-            ..Problem::default()
+    pub(crate) fn read(topology: &Topology, name: &str) -> Result<Part, Box<Problem>> {
+        let targets = targets(topology, name).map_err(|(what, remedy)| {
+            let (key, value) = ("--drain".into(), name.into());
+            Box::new(Problem { key, value, what, remedy, ..Problem::default() })
         })?;
         Ok(Part { name: name.into(), targets })
     }

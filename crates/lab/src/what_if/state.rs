@@ -22,13 +22,10 @@ impl FabricState {
     ///
     /// # Errors
     /// With the entry that is wrong.
-    pub(crate) fn read(topology: &Topology, text: &str, denies: bool) -> Result<FabricState, Problem> {
-        let wrong = |value: &str, what: String, remedy: &str| Problem {
-            key: "--from".into(),
-            value: value.into(),
-            what,
-            remedy: remedy.into(),
-            ..Problem::default()
+    pub(crate) fn read(topology: &Topology, text: &str, denies: bool) -> Result<FabricState, Box<Problem>> {
+        let wrong = |value: &str, what: String, remedy: &str| {
+            let (key, value, remedy) = ("--from".into(), value.into(), remedy.into());
+            Box::new(Problem { key, value, what, remedy, ..Problem::default() })
         };
         let json: Json = serde_json::from_str(text).map_err(|e| {
             wrong("", format!("is no JSON: {e}"), "write it by: strandway fabric status --json state.json")
@@ -69,8 +66,9 @@ impl FabricState {
         Ok(state)
     }
 
-    fn add(&mut self, topology: &Topology, target: &str, keys: &Table, text: &str) -> Result<(), Problem> {
-        let part = Part::read(topology, target).map_err(|problem| Problem { key: "--from".into(), ..problem })?;
+    fn add(&mut self, topology: &Topology, target: &str, keys: &Table, text: &str) -> Result<(), Box<Problem>> {
+        let part =
+            Part::read(topology, target).map_err(|problem| Box::new(Problem { key: "--from".into(), ..*problem }))?;
         for target in part.targets {
             let mut fault = keys.clone();
             fault.extend(target);

@@ -11,7 +11,7 @@ fn ask(text: &str, parts: &[&str], state: Option<&str>, bound: f64) -> Result<Dr
     let scenario = strandway_scenario::parse(text).expect("TOML");
     let parts = parts.iter().map(|part| part.to_string()).collect();
     let question = DrainQuestion { parts, state: state.map(String::from), bound };
-    what_if(&scenario, &question, |variants| run_all(variants, 2, false, || false, |_, _, _| ()))
+    drain_study(&scenario, &question, |variants| run_all(variants, 2, false, || false, |_, _, _| ()))
 }
 
 fn topology(text: &str) -> Topology {

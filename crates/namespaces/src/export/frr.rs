@@ -61,7 +61,7 @@ pub(super) fn links(fabric: &LinuxFabric, switch: &SwitchPlan) -> String {
     text
 }
 
-/// What FRR's text does not say.
+/// Parts of the plan that FRR's text leaves out.
 pub(super) fn gaps(fabric: &LinuxFabric, buffers: &Buffers, gaps: &mut Vec<Gap>) {
     let why = "FRR configures routes, not queues";
     for (wanted, what) in [

@@ -52,7 +52,7 @@ pub(super) fn links(fabric: &LinuxFabric, host: u16) -> String {
     text
 }
 
-/// What the files of hosts do not say.
+/// Parts of the plan that the files of hosts leave out.
 pub(super) fn gaps(system: System) -> Vec<Gap> {
     let mut gaps = Vec::new();
     if system != System::Containerlab {

@@ -39,7 +39,7 @@ impl Limits {
     }
 }
 
-/// What the neediest switch of a fabric needs of one table.
+/// The need of the neediest switch of a fabric for one table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Need {
     /// The key of [`Limits`].
@@ -59,7 +59,7 @@ impl Need {
         self.has.is_some_and(|has| self.needs > has)
     }
 
-    /// What would make it smaller.
+    /// A change of the plan that makes it smaller.
     pub fn remedy(&self) -> &'static str {
         match self.key {
             "ports" => "write fewer hosts below a leaf, or fewer spines",

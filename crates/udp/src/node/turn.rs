@@ -105,7 +105,7 @@ impl Node {
     /// Sleeps until a socket can be read or a deadline has come. True if a descriptor that is watched can be read.
     fn sleep(&mut self, now: Time, until: Time) -> Result<bool, Error> {
         let at = until.min(self.deadlines.first()).min(self.monitors.deadline()).min(self.groups.due());
-        // Whoever watches this node sees that it is alive.
+        // Those who watch this node see that it is alive.
         let at = if self.watching.is_some() { at.min(now + span(INTERVAL)) } else { at };
         // After a turn, the connections still ready are those with packets that no plane takes at present.
         let sends = !self.ready.is_empty() || self.groups.wait();

@@ -16,7 +16,7 @@ use strandway_udp::watch::VARIABLE;
 /// A process answers within this time, or counts as silent: ours.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A part that has published nothing for so long is not called by its program: ours, several intervals.
+/// A part that has published nothing for this time is not called by its program: ours, several intervals.
 const STALE: f64 = 2.0;
 
 pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {

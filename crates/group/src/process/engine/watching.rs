@@ -1,9 +1,9 @@
-//! What those who watch the process see of its groups: calls that wait, since when, and for whom.
+//! Figures of a process's groups for those who watch it: calls that wait, since when, and for which ranks.
 
 use super::super::task::Task;
 use super::{Engine, PeerConnection};
 use std::collections::{BTreeMap, HashMap};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 use strandway_udp::Error;
 use strandway_udp::watch::{self, Family, INTERVAL, Json, Kind, Part, Sample, Snapshot};
 
@@ -24,7 +24,7 @@ families! {
     RANKS "group_ranks" Gauge "Ranks of the group."
     UNDER_WAY "group_calls_under_way" Gauge "Calls of this rank that have begun and have not ended."
     FINISHED "group_calls_finished" Counter "Calls of this rank that have ended well, by kind."
-    PROGRESS "group_last_progress_timestamp_seconds" Gauge "Unix time at which a call of this rank last moved."
+    PROGRESS "group_last_progress_age_seconds" Gauge "Time since a call of this rank last moved."
     AGE "call_age_seconds" Gauge "Time since the call began at this rank."
     IDLE "call_idle_seconds" Gauge "Time since the call last moved at this rank."
     AWAITED "call_awaited_rank_silence_seconds" Gauge "A rank that the call waits for, and how long nothing has come from it."
@@ -71,7 +71,7 @@ struct Awaited {
     host: String,
     /// How long nothing has come from it.
     silence: f64,
-    /// What is known of the way to it.
+    /// The state of the way to it.
     way: String,
 }
 
@@ -104,7 +104,7 @@ impl Engine {
             for ((_, what), count) in watching.finished.iter().filter(|((of, _), _)| *of == id) {
                 push(&FINISHED, &[("call", what.to_string())], *count as f64);
             }
-            let last = watching.last.get(&id).map(|at| unix_time(*at));
+            let last = watching.last.get(&id).map(|at| at.elapsed().as_secs_f64());
             if let Some(last) = last {
                 push(&PROGRESS, &[], last);
             }
@@ -150,7 +150,7 @@ impl Engine {
                 ("group", Json::from(format!("{id:x}"))),
                 ("rank", Json::from(u64::from(rank))),
                 ("ranks", Json::from(ranks as u64)),
-                ("last_progress_time", last.map_or(Json::Null, Json::Number)),
+                ("last_progress_s", last.map_or(Json::Null, Json::Number)),
                 ("calls", Json::List(calls.collect())),
             ]));
         }
@@ -207,10 +207,4 @@ fn sentence(rank: u32, what: &str, number: &str, idle: f64, awaited: &[Awaited])
     }
     let ranks = if ranks.is_empty() { "its own part".to_string() } else { ranks.join(", ") };
     format!("rank {rank}: {what} {number} has not moved for {idle:.1} s; it waits for {ranks}")
-}
-
-/// The Unix time of an instant.
-fn unix_time(at: Instant) -> f64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    (now - at.elapsed().min(now)).as_secs_f64()
 }
