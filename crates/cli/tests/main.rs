@@ -18,7 +18,6 @@ mod namespaces;
 mod node;
 mod operate;
 mod other_files;
-mod operate;
 mod paths;
 mod switch;
 mod switch_chaos;
