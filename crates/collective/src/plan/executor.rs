@@ -157,7 +157,7 @@ impl<'a> Executor<'a> {
     }
 }
 
-/// What one rank does, and in which order.
+/// The steps of one rank, and their order.
 #[derive(Clone, Debug)]
 enum Steps<'a> {
     /// Computed: step `2 i` receives the message with index `i`, and step `2 i + 1` sends the one with index `i`.

@@ -88,7 +88,7 @@ fn gathers_and_broadcasts_by_multicast_give_the_bytes_of_all_ranks() {
         let mut gathered = vec![0u8; 4_000_000];
         group.all_gather(&bytes_of(group.rank(), 1_000_000), &mut gathered).expect("all_gather");
         let bytes = left() - before;
-        // What ranks send to each other stays within the host. What is cast leaves by the interface, most of it once;
+        // Messages between ranks stay within the host. Casts leave by the interface, most of them once;
         // by messages each block would leave three times.
         assert!(group.rank() > 0 || (4_000_000..8_000_000).contains(&bytes), "{bytes} bytes were cast");
     });

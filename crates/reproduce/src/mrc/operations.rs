@@ -92,7 +92,7 @@ pub(super) fn maintenance(table: &mut Table) {
         table.row(row.at_least(share, Source::Published, 0.0));
         let again = |cell: Cell| Value::Of(cell, "packets.retransmitted");
         let row = RowSpec::new(id("again"), "packets sent again", "packets", again(planned));
-        table.row(row.note("no data is lost to the switch; the rest of the plane's load is trimmed elsewhere"));
+        table.row(row.note("a study: packets of any kind that are sent again or lost"));
         table.row(RowSpec::new(id("sudden"), format!("{what} rebooted without notice"), "", left(&full, &sudden)));
         table.row(RowSpec::new(id("sudden/again"), "packets sent again", "packets", again(sudden)));
     }
