@@ -221,3 +221,16 @@ fn frr_forwards_as_the_tables_of_namespaces_do() {
     assert_eq!(by_frr, [8, 4], "the kernel's routes are FRR's");
     assert!(same.is_some(), "the same probes arrive, over the same spines, packet by packet: {ours:?}");
 }
+
+/// The document is read again, and describes the fabric of the scenario.
+#[test]
+fn a_document_of_infragraph_is_read_again() {
+    let (folder, files) = exported(SCENARIO, "infragraph", &[]);
+    assert_eq!(files.keys().map(String::as_str).collect::<Vec<_>>(), ["export.json", "sw.yaml"]);
+    let path = folder.path().join("sw.yaml").display().to_string();
+    let read = strandway(&["import", &path]).output().expect("it runs");
+    let out = String::from_utf8_lossy(&read.stdout).into_owned();
+    assert!(out.contains("4 GPUs, a NIC each, 1 per server; 2 below a leaf, 2 spines, 2 planes"), "{out}{}", said(&read));
+    let refused = export(SCENARIO, "infragraph", &["--limit", "routes=4"]);
+    assert!(said(&refused).contains("a document of InfraGraph has no tables"), "{}", said(&refused));
+}

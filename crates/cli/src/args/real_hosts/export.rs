@@ -12,7 +12,8 @@ for them. A report lists what it cannot express, and what the files say instead.
   frr            SWITCH/frr.conf (static-sids, FRR 10.3 or later) and SWITCH/links.ip, for `ip -6 -batch` before FRR
   eos            SWITCH.cfg: Arista EOS 4.34.2F or later
   containerlab   NAME.clab.yml: switches that run FRR, and hosts
-  every system   HOST/netplan.yaml and HOST/node.toml
+  infragraph     NAME.yaml: a document of InfraGraph 3.x, of any fabric; no configuration, and no files for hosts
+  every other    HOST/netplan.yaml and HOST/node.toml
 
 Sizes of a switch's tables are checked if they are known: a file of TOML, or a flag per key.
   ports, sids (own segments), routes (static IPv6), buffer (bytes), mtu (bytes)
@@ -30,6 +31,7 @@ pub(crate) enum SystemChoice {
     Frr,
     Eos,
     Containerlab,
+    Infragraph,
 }
 
 #[derive(Debug, ClapArgs)]

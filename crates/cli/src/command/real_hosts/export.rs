@@ -5,10 +5,11 @@ use crate::args::{FabricExportArgs, SystemChoice};
 use crate::command::load_with;
 use crate::outputs::{Outputs, Wanted};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use strandway_import::nearest;
+use strandway_lab::Scenario;
 use strandway_testbed::linux::{self, Export, Limits, System};
 
 /// The file that lists the files of an export.
@@ -20,6 +21,7 @@ pub(crate) fn export(args: &FabricExportArgs) -> Result<(), Failure> {
     let scenario = load_with(&args.scenario, &args.set)?;
     let mut outputs = Outputs::open(Wanted { json: args.json.as_ref(), ..Wanted::default() }, &scenario.inputs())?;
     let system = match args.to {
+        SystemChoice::Infragraph => return infragraph(args, &scenario, outputs),
         SystemChoice::Sonic => System::Sonic,
         SystemChoice::Frr => System::Frr,
         SystemChoice::Eos => System::Eos,
@@ -32,9 +34,40 @@ pub(crate) fn export(args: &FabricExportArgs) -> Result<(), Failure> {
         "needs": export.needs, "gaps": export.gaps, "files": export.files.keys().collect::<Vec<_>>(),
     });
     if let Some(folder) = &args.out {
-        write(folder, &export, &format!("{report:#}\n"))?;
+        write(folder, &export.files, &format!("{report:#}\n"))?;
     }
     outputs.show(&text(&export, system, switches, usize::from(fabric.hosts), args.out.as_deref()));
+    outputs.json(|| format!("{report:#}\n"))
+}
+
+/// Writes the fabric and the servers as a document of InfraGraph.
+fn infragraph(args: &FabricExportArgs, scenario: &Scenario, mut outputs: Outputs) -> Result<(), Failure> {
+    if args.limits.is_some() || !args.limit.is_empty() {
+        return Err(Failure::Usage("--limits and --limit: a document of InfraGraph has no tables; leave them out".into()));
+    }
+    let made = scenario.to_infragraph()?;
+    let name = format!("{}.yaml", args.name);
+    let (hosts, switches) = (made.document.instances[0].count, made.document.instances.len() - 1);
+    let text = made.document.to_yaml();
+    let gaps: Vec<Value> = made.gaps.iter().map(|what| json!({ "what": what })).collect();
+    let report = json!({
+        "format": 1, "system": "infragraph", "fabric": args.name, "switches": switches, "servers": hosts, "gaps": gaps,
+        "files": [&name],
+    });
+    let place = match &args.out {
+        Some(folder) => {
+            write(folder, &BTreeMap::from([(name, text.clone())]), &format!("{report:#}\n"))?;
+            format!("in {}", folder.display())
+        }
+        None => "not written; name a folder: --out DIR".into(),
+    };
+    let links = made.document.edges.len();
+    let mut shown = format!(
+        "infragraph: {switches} switches, {hosts} servers, {links} links; 1 file of {} B, {place}\n\nnot in the document:\n",
+        text.len()
+    );
+    made.gaps.iter().for_each(|gap| shown.push_str(&format!("- {gap}\n")));
+    outputs.show(&shown);
     outputs.json(|| format!("{report:#}\n"))
 }
 
@@ -73,7 +106,7 @@ fn limits(args: &FabricExportArgs) -> Result<Limits, Failure> {
 }
 
 /// Writes all files, and removes those of an earlier export that this one does not have.
-fn write(folder: &Path, export: &Export, report: &str) -> Result<(), Failure> {
+fn write(folder: &Path, files: &BTreeMap<String, String>, report: &str) -> Result<(), Failure> {
     let fail = |path: &Path, e: std::io::Error| Failure::Run(format!("{}: cannot be written: {e}", path.display()));
     let earlier: BTreeSet<String> = fs::read_to_string(folder.join(REPORT))
         .ok()
@@ -85,14 +118,14 @@ fn write(folder: &Path, export: &Export, report: &str) -> Result<(), Failure> {
         // A report that someone has edited must not lead out of the folder.
         .filter(|file| Path::new(file).components().all(|part| matches!(part, std::path::Component::Normal(_))))
         .collect();
-    for gone in earlier.iter().filter(|file| !export.files.contains_key(*file)) {
+    for gone in earlier.iter().filter(|file| !files.contains_key(*file)) {
         let _ = fs::remove_file(folder.join(gone));
         if let Some(parent) = Path::new(gone).parent().filter(|parent| !parent.as_os_str().is_empty()) {
             // It goes if nothing else is in it.
             let _ = fs::remove_dir(folder.join(parent));
         }
     }
-    for (file, text) in &export.files {
+    for (file, text) in files {
         let path = folder.join(file);
         let parent = path.parent().unwrap_or(folder);
         fs::create_dir_all(parent).map_err(|e| fail(parent, e))?;
