@@ -12,7 +12,7 @@ const LAYERS: [&[&str]; 9] = [
     &["group", "scenario", "mover"],
     &["lab", "aggregator", "files"],
     &["testbed", "reproduce"],
-    &["cli", "c", "nccl"],
+    &["cli", "c", "backend", "nccl"],
     &["python"],
 ];
 
