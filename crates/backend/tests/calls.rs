@@ -45,7 +45,7 @@ unsafe extern "C" fn answer(context: *mut c_void, event: *const CEvent) {
 fn a_message_is_answered_at_the_instant_of_its_arrival() {
     let lab = open(FABRIC);
     let (mut hosts, mut message, mut rate) = (0, 9, 0);
-    let mut numbers = (lab, Vec::new());
+    let mut numbers: (u64, Vec<CEvent>) = (lab, Vec::new());
     // SAFETY: all pointers lead to what they name.
     unsafe {
         assert_eq!((swb_hosts(lab, &raw mut hosts), hosts), (OK, 16));
@@ -90,7 +90,7 @@ fn wrong_calls_are_codes() {
         assert_eq!(swb_open(bad.as_ptr(), null(), 0, &raw mut lab), SCENARIO);
         assert!(said().contains("hosts"), "{}", said());
         let change = CString::new("fabric.hosts=12").expect("no zero");
-        assert_eq!(swb_open(bad.as_ptr(), &raw const change.as_ptr(), 1, &raw mut lab), OK, "{}", said());
+        assert_eq!(swb_open(bad.as_ptr(), [change.as_ptr()].as_ptr(), 1, &raw mut lab), OK, "{}", said());
         assert_eq!(swb_open(null(), null(), 0, &raw mut lab), INVALID);
         assert_eq!(swb_open(bad.as_ptr(), null(), 0, null_mut()), INVALID);
         assert_eq!(swb_post(lab, 0, 12, 1, 0, &raw mut number), INVALID);
