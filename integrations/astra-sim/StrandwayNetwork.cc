@@ -47,6 +47,8 @@ uint64_t Fabric::now() const {
     return now;
 }
 
+void Fabric::connect(uint32_t from, uint32_t to) { check(swb_connect(lab, from, to)); }
+
 void Fabric::send(uint32_t from, uint32_t to, uint64_t bytes, int tag, Callback sent) {
     const Pair pair{from, to, tag};
     const uint64_t place = channels[pair].sends++;

@@ -32,6 +32,8 @@ class Fabric {
     /// The time of the event that is being handled, in ps.
     uint64_t now() const;
 
+    /// Opens a connection before the run, as those of native workloads are; else its first message opens it.
+    void connect(uint32_t from, uint32_t to);
     void send(uint32_t from, uint32_t to, uint64_t bytes, int tag, Callback sent);
     void receive(uint32_t from, uint32_t to, int tag, Callback received);
     void schedule(uint32_t host, uint64_t delay, Callback callback);

@@ -18,6 +18,8 @@ int main(int argc, char* argv[]) {
                                         cxxopts::value<std::vector<std::string>>()->default_value(""))(
         "logical-dims", "NPUs per dimension of ASTRA-sim's logical topology; default: one of all hosts",
         cxxopts::value<std::vector<int>>()->default_value("0"))(
+        "connect", "Connections that are open from the start, as those of native workloads are: --connect 0-1,1-2",
+        cxxopts::value<std::vector<std::string>>()->default_value(""))(
         "report", "Report files: .html, .json, .md, .txt, .csv, .pcapng",
         cxxopts::value<std::vector<std::string>>()->default_value(""));
     options.parse(argc, argv);
@@ -38,6 +40,14 @@ int main(int argc, char* argv[]) {
     if (npus < 1 || npus > static_cast<long>(fabric.hosts())) {
         std::fprintf(stderr, "[Strandway] %ld NPUs, but the fabric has %u hosts\n", npus, fabric.hosts());
         return 1;
+    }
+    for (const auto& pair : texts("connect")) {
+        unsigned from = 0, to = 0;
+        if (std::sscanf(pair.c_str(), "%u-%u", &from, &to) != 2) {
+            std::fprintf(stderr, "[Strandway] --connect %s: write two hosts, such as 0-1\n", pair.c_str());
+            return 1;
+        }
+        fabric.connect(from, to);
     }
     const auto queues = std::vector<int>(dims.size(), options.get<int>("num-queues-per-dim"));
     const auto memory = std::make_unique<Analytical::AnalyticalRemoteMemory>(

@@ -2,8 +2,8 @@
  * Strandway's simulated fabric for programs in C: a network backend for simulators of computers and training systems.
  *
  * A scenario file gives the fabric, the protocol, the faults, and any workload beside. The program posts messages
- * between hosts and sets timers, before the run and in answer to events. What it posts in answer starts at the same
- * host at the same instant, to the picosecond. The same calls give the same run, with the same digest.
+ * between hosts and sets timers, before the run and in answer to events. An answer starts at the same host at the same
+ * instant, to the picosecond. The same calls give the same run, with the same digest.
  *
  * Events of one host come in order of time. Those of different hosts may differ from it by less than a link's latency;
  * a call that concerns another host than that of the event takes effect there one link latency later.

@@ -1,13 +1,13 @@
 //! Runs whose messages come from a program outside, such as a simulator of training systems.
 //!
 //! A scenario gives the fabric, the profile, the faults, and any workload beside. The program posts messages and sets
-//! timers, and is told when a message has arrived, when its sender knows that, and when a timer expires. What it posts
-//! in answer starts at the same host at the same instant, so a run is exact to the picosecond, whatever the length of
-//! the simulator's windows. All calls happen on one thread, and one run is like the other, with the same digest.
+//! timers, and is told when a message has arrived, when its sender knows that, and when a timer expires. Its answer to
+//! an event starts at the same host at the same instant, so a run is exact to the picosecond, whatever the length of the
+//! simulator's windows. All calls happen on one thread, and one run is like the other, with the same digest.
 //!
 //! The simulator works on one host after the other in windows of one link latency. Therefore the times of events never
-//! go back at one host, but may go back from one host to another by less than a link's latency. What the program does
-//! at *another* host than that of the event reaches it one link latency later, as every signal between hosts does.
+//! go back at one host, but may go back from one host to another by less than a link's latency. An answer that concerns
+//! *another* host than that of the event reaches it one link latency later, as every signal between hosts does.
 
 mod host;
 mod rows;
@@ -65,7 +65,7 @@ pub struct LiveEvent {
     pub what: What,
 }
 
-/// What happened at a host.
+/// The event itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// A message of this host is wholly acknowledged.
@@ -170,7 +170,7 @@ enum Stage {
     Over,
 }
 
-/// What is to be done at a host.
+/// Work for a host.
 #[derive(Clone, Copy, Debug)]
 enum Order {
     Post(u64),
@@ -184,7 +184,7 @@ struct HostState {
     /// Signals to send now: to whom, and when they arrive.
     signals: VecDeque<(HostId, Time)>,
     timers: BTreeMap<(Time, u64), u64>,
-    /// What events of other hosts asked for, by the time when it is due.
+    /// Orders of other hosts' events, by the time when they are due.
     inbox: BTreeMap<(Time, HostId, u64), Order>,
     /// The messages that it has posted, in order.
     posted: Vec<u64>,

@@ -15,7 +15,7 @@ use support::*;
 
 const KIB: u64 = 1024;
 
-/// What a rank does, one thing after the other.
+/// The work of a rank, one thing after the other.
 #[derive(Clone, Copy)]
 enum Does {
     /// Sends bytes to a rank, and goes on when they are acknowledged.
@@ -212,7 +212,7 @@ fn one_run_is_like_the_other_and_like_one_that_is_asked_for_each_event() {
 }
 
 #[test]
-fn what_an_event_does_at_another_host_takes_a_link_latency() {
+fn an_event_reaches_another_host_after_a_link_latency() {
     let lab = open(FABRIC);
     lab.schedule(HostId(3), Span::from_us(2), 1).expect("scheduled");
     let seen = Arc::new(Mutex::new(Vec::new()));

@@ -23,7 +23,7 @@ enum Run {
 }
 
 /// An event: kind, time in ps, host, number, peer, tag, bytes.
-type Told = (&'static str, u64, u32, u64, Option<u32>, Option<u64>, Option<u64>);
+type Notice = (&'static str, u64, u32, u64, Option<u32>, Option<u64>, Option<u64>);
 
 fn wrong(error: LiveError) -> PyErr {
     PyValueError::new_err(error.to_string())
@@ -34,7 +34,7 @@ impl Lab {
         self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn told(&self, event: &LiveEvent) -> Told {
+    fn notice(&self, event: &LiveEvent) -> Notice {
         let (at, host) = (event.at.0, event.host.0);
         let of = |kind, number, sent: bool| match self.lab.message(number) {
             None => (kind, at, host, number, None, None, None),
@@ -91,7 +91,7 @@ impl Lab {
     }
 
     /// Runs to the next event; None after the last one.
-    fn next_event(&self, py: Python<'_>) -> PyResult<Option<Told>> {
+    fn next_event(&self, py: Python<'_>) -> PyResult<Option<Notice>> {
         let next = py.detach(|| {
             let mut run = self.run();
             if let Run::Before = *run {
@@ -102,7 +102,7 @@ impl Lab {
                 Run::Before | Run::Over => None,
             }
         });
-        Ok(next.map(|event| self.told(&event)))
+        Ok(next.map(|event| self.notice(&event)))
     }
 
     /// The result, after the last event. Events that are left have no answers.

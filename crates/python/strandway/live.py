@@ -11,7 +11,7 @@ from .scenario import Scenario
 
 
 class Event(NamedTuple):
-    """What happened at a host."""
+    """An event at a host."""
 
     kind: Literal["sent", "received", "timer", "failed"]
     """`sent`: a message of this host is acknowledged; `received`: one has arrived; `timer`; `failed`: a connection was given up."""
@@ -32,7 +32,7 @@ class Event(NamedTuple):
 class Lab:
     """A fabric on which a program posts messages and sets timers: before the run, and in answer to events.
 
-    The scenario needs no workload. What is posted in answer to an event starts at the same host at the same instant; at another host it starts one
+    The scenario needs no workload. An answer to an event starts at the same host at the same instant; at another host it starts one
     link latency later. Times of events of one host never go back.
 
     >>> lab = Lab("[fabric]\\nhosts = 8")

@@ -36,7 +36,7 @@ fn place_of(state: &State, number: MessageId) -> Option<u64> {
 
 impl HostProgram {
     /// Tells the program outside what happened, and then of the timers that are due.
-    fn tell(&self, now: Time, what: What) {
+    fn notify(&self, now: Time, what: What) {
         let mut next = Some(what);
         while let Some(what) = next {
             {
@@ -84,18 +84,18 @@ impl Application for HostProgram {
                     state.messages[message as usize].finished = Some(now);
                     state.hosts[self.host.0 as usize].unfinished -= 1;
                 }
-                self.tell(now, What::Sent { message });
+                self.notify(now, What::Sent { message });
             }
             Event::Received { message, .. } => {
                 let Some(message) = place(message) else { return };
                 lock(&self.lab.0.state).messages[message as usize].received = Some(now);
-                self.tell(now, What::Received { message });
+                self.notify(now, What::Received { message });
             }
-            Event::Failed { peer } => self.tell(now, What::Failed { peer }),
+            Event::Failed { peer } => self.notify(now, What::Failed { peer }),
             Event::Signal { word: WORD, order } if order == lock(&self.lab.0.state).order => {
                 self.collect(now);
                 if let Some(what) = self.due(now) {
-                    self.tell(now, what);
+                    self.notify(now, what);
                 }
             }
             _ => {}
@@ -104,7 +104,7 @@ impl Application for HostProgram {
 
     fn handle_timeout(&mut self, now: Time) {
         if let Some(what) = self.due(now) {
-            self.tell(now, what);
+            self.notify(now, what);
         }
     }
 
