@@ -171,6 +171,8 @@ pub struct Programs<'a> {
     numbers: Vec<Range<u32>>,
     by_number: Vec<(u32, u32)>,
     make: Option<&'a Maker<'a>>,
+    /// Do custom programs signal each other?
+    custom_signals: bool,
     switches: Option<&'a SwitchMaker<'a>>,
 }
 
@@ -218,6 +220,7 @@ impl<'a> Programs<'a> {
             numbers: Vec::new(),
             by_number: Vec::new(),
             make: None,
+            custom_signals: false,
             switches: None,
         };
         let numbers = groups.iter().map(Group::numbers).chain(multicasts.iter().map(Multicast::messages));
@@ -244,6 +247,23 @@ impl<'a> Programs<'a> {
     pub fn with(mut self, make: &'a Maker<'a>) -> Programs<'a> {
         self.make = Some(make);
         self
+    }
+
+    /// As [`Programs::with`], for programs that signal each other with the order [`Programs::custom_order`].
+    pub fn with_signals(self, make: &'a Maker<'a>) -> Programs<'a> {
+        Programs { custom_signals: true, ..self.with(make) }
+    }
+
+    /// The order of the signals of custom programs. Programs of the plan, of collectives and of jobs ignore signals of
+    /// this order with the word `u32::MAX`.
+    pub fn custom_order(plan: &Plan) -> u32 {
+        FlowTable::orders(plan) - 1
+    }
+
+    /// The lowest message number above those of the plan, of collectives and of jobs.
+    pub fn first_free_number(&self, plan: &Plan) -> u32 {
+        let ends = self.numbers.iter().map(|numbers| numbers.end);
+        ends.chain([plan.flows.len() as u32]).max().unwrap_or(0)
     }
 
     /// Adds a program at every switch for which `make` returns one. `parts` holds the message numbers of collectives
@@ -310,6 +330,6 @@ impl<'a> Programs<'a> {
 
     /// True if a program at one host ever signals another host.
     pub fn signals(&self) -> bool {
-        self.flows.signals() || self.operations.jobs.iter().any(|job| !job.locals.is_empty())
+        self.custom_signals || self.flows.signals() || self.operations.jobs.iter().any(|job| !job.locals.is_empty())
     }
 }

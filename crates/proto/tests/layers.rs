@@ -12,7 +12,7 @@ const LAYERS: [&[&str]; 9] = [
     &["group", "scenario", "mover"],
     &["lab", "aggregator", "files"],
     &["testbed", "reproduce"],
-    &["cli", "c", "nccl"],
+    &["cli", "c", "backend", "nccl"],
     &["python"],
 ];
 
@@ -140,7 +140,8 @@ fn files_with(wanted: &str, folder: &std::path::Path, found: &mut Vec<String>) {
 
 /// Crates that may have `unsafe`, and the files that have it: functions for C, instructions of vectors, memory of callers
 /// that is lent, memory that processes of a host share, and prefetches.
-const WITH_UNSAFE: [(&str, &[&str]); 6] = [
+const WITH_UNSAFE: [(&str, &[&str]); 7] = [
+    ("backend", &["calls.rs", "raw.rs"]),
     ("c", &["calls.rs", "raw.rs"]),
     ("erasure", &["kernel.rs", "x86.rs"]),
     ("group", &["mapping.rs", "memory.rs"]),

@@ -8,6 +8,7 @@ mod config;
 mod congestion;
 #[cfg(target_os = "linux")]
 mod files;
+mod live;
 #[cfg(target_os = "linux")]
 mod node;
 mod outcome;
@@ -82,6 +83,7 @@ fn _lab(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<scenario::Scenario>()?;
     module.add_class::<outcome::Outcome>()?;
+    module.add_class::<live::Lab>()?;
     module.add_class::<watch::Stop>()?;
     module.add_class::<reproduction::Reproduction>()?;
     module.add_class::<congestion::Environment>()?;

@@ -25,6 +25,13 @@ pub(crate) struct Scenario {
     inner: strandway_lab::Scenario,
 }
 
+impl Scenario {
+    /// The scenario itself.
+    pub(crate) fn inner(&self) -> &strandway_lab::Scenario {
+        &self.inner
+    }
+}
+
 fn table(json: &str) -> PyResult<toml::Table> {
     // TOML has no null; serde's error names the place of one.
     serde_json::from_str(json).map_err(|error| PyValueError::new_err(format!("not a scenario: {error}")))

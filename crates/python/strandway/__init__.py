@@ -21,6 +21,7 @@ from ._lab import __version__
 from .congestion import CongestionControl
 from .errors import Problem, ScenarioError, WireError, WireTimeout
 from .files import FileServer, cast, copy, receive, serve
+from .live import Event, Lab
 from .node import AsyncNode, AsyncPeer, AsyncRegion, Node, Peer, Region
 from .reproduction import Reproduction, import_, reproduce, reproduction_sets
 from .results import Result
@@ -34,8 +35,10 @@ __all__ = [
     "AsyncPeer",
     "AsyncRegion",
     "CongestionControl",
+    "Event",
     "FileServer",
     "Group",
+    "Lab",
     "MemoryStore",
     "Node",
     "Peer",

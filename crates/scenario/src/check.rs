@@ -27,6 +27,9 @@ use toml::Value;
 /// then.
 const ACCOUNTS_MAX: usize = 1 << 18;
 
+/// The default time limit of a run whose messages come from outside: ours, more than an iteration of training takes.
+const POSTED_LIMIT: Time = Time(1_000_000_000_000_000);
+
 impl Scenario {
     /// Checks the scenario. All mistakes are found here; later steps cannot fail because of a wrong setting. `values`
     /// names the values that a report of the experiment has, by their dotted paths; `[expect]` may bound no others.
@@ -118,6 +121,7 @@ fn build(scenario: &Scenario, sink: &Sink, values: impl FnOnce(&Experiment) -> B
     let patience = time_allowance(&topology, &PortSettings { data_queue: derived.queue, ..ports }, &traffic.profiles);
     let time_limit = match run.time_limit {
         Some(limit) => Time(scenario.reduction.span(limit).0),
+        None if scenario.posted => POSTED_LIMIT,
         None => Time(last.0.saturating_add((busy * 50).0.max(chain.saturating_mul(10)).max(patience.0))),
     };
     if last >= time_limit && whole {

@@ -19,6 +19,7 @@ pub struct Scenario {
     changes: BTreeMap<String, String>,
     command: String,
     pub(crate) reduction: Reduction,
+    pub(crate) posted: bool,
 }
 
 /// Parses a scenario that is not from a file. Files that it names are looked up from the current directory.
@@ -43,14 +44,14 @@ impl Scenario {
     pub fn from_table(file: &str, table: Table) -> Scenario {
         let (file, text, files) = (file.to_string(), table.to_string(), Files::in_folder_of(Path::new(file)));
         let (changes, command, reduction) = (BTreeMap::new(), String::new(), Reduction::NONE);
-        Scenario { file, files, text, table, changes, command, reduction }
+        Scenario { file, files, text, table, changes, command, reduction, posted: false }
     }
 
     fn from_parts(file: &str, text: &str, files: Files) -> Result<Scenario, Problems> {
         let table = parse_toml(file, text, "see docs/scenario.md for the form of a scenario")?;
         let (file, text) = (file.to_string(), text.to_string());
         let (changes, command, reduction) = (BTreeMap::new(), String::new(), Reduction::NONE);
-        Ok(Scenario { file, files, text, table, changes, command, reduction })
+        Ok(Scenario { file, files, text, table, changes, command, reduction, posted: false })
     }
 
     /// Reads a scenario from a file, a pipe, or standard input (`-`). A traffic matrix (it starts with `Nodes`) becomes
@@ -89,6 +90,13 @@ impl Scenario {
             Value::String(name)
         );
         Scenario::from_parts(&file, &text, Files::in_folder_of(path))
+    }
+
+    /// From now on a program outside posts messages while the run goes on. So the scenario needs no workload, and if it
+    /// has none there is no workload by default; and the default of `run.time_limit` is 1,000 s.
+    pub fn with_posts(mut self) -> Scenario {
+        self.posted = true;
+        self
     }
 
     /// Its sections and keys, with all changes.

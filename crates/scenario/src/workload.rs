@@ -76,7 +76,7 @@ pub(crate) struct FlowKeys {
 pub(crate) fn read(sink: &Sink, scenario: &Scenario) -> Vec<Option<Workload>> {
     let jobs = scenario.table.contains_key("job");
     let mut all = match scenario.table.get("workload") {
-        None if jobs => Vec::new(),
+        None if jobs || scenario.posted => Vec::new(),
         None => vec![one(sink, scenario, "workload".into(), None)],
         Some(written) => each(sink, "workload", written, |name, table| one(sink, scenario, name, Some(table))),
     };
