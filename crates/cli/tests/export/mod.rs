@@ -230,7 +230,11 @@ fn a_document_of_infragraph_is_read_again() {
     let path = folder.path().join("sw.yaml").display().to_string();
     let read = strandway(&["import", &path]).output().expect("it runs");
     let out = String::from_utf8_lossy(&read.stdout).into_owned();
-    assert!(out.contains("4 GPUs, a NIC each, 1 per server; 2 below a leaf, 2 spines, 2 planes"), "{out}{}", said(&read));
+    assert!(
+        out.contains("4 GPUs, a NIC each, 1 per server; 2 below a leaf, 2 spines, 2 planes"),
+        "{out}{}",
+        said(&read)
+    );
     let refused = export(SCENARIO, "infragraph", &["--limit", "routes=4"]);
     assert!(said(&refused).contains("a document of InfraGraph has no tables"), "{}", said(&refused));
 }

@@ -43,7 +43,9 @@ pub(crate) fn export(args: &FabricExportArgs) -> Result<(), Failure> {
 /// Writes the fabric and the servers as a document of InfraGraph.
 fn infragraph(args: &FabricExportArgs, scenario: &Scenario, mut outputs: Outputs) -> Result<(), Failure> {
     if args.limits.is_some() || !args.limit.is_empty() {
-        return Err(Failure::Usage("--limits and --limit: a document of InfraGraph has no tables; leave them out".into()));
+        return Err(Failure::Usage(
+            "--limits and --limit: a document of InfraGraph has no tables; leave them out".into(),
+        ));
     }
     let made = scenario.to_infragraph()?;
     let name = format!("{}.yaml", args.name);
