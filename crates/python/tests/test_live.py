@@ -1,7 +1,6 @@
 """Messages that a program posts while the clock runs."""
 
 import pytest
-
 import strandway
 from strandway import Lab
 
@@ -30,7 +29,7 @@ def ring(ranks: int, size: int, early: bool = True) -> strandway.Result:
 def test_a_ring_takes_the_time_of_an_all_reduce() -> None:
     result = ring(16, 1 << 20)
     workload = '[workload]\nkind = "all-reduce"\nalgorithm = "ring"\nsize = "1 MiB"\n'
-    native = strandway.run(strandway.Scenario(FABRIC + workload))
+    native = strandway.Scenario(FABRIC + workload).run()
     assert result.report["run"]["simulated_us"] == native.report["run"]["simulated_us"]
     assert result.report["flows"]["finished"] == 16 * 30
     assert ring(16, 1 << 20).report["digest"] == result.report["digest"]
