@@ -41,12 +41,6 @@ double Fabric::bandwidth() const {
     return static_cast<double>(rate) / 8e9;
 }
 
-uint64_t Fabric::now() const {
-    uint64_t now = 0;
-    check(swb_now(lab, &now));
-    return now;
-}
-
 void Fabric::connect(uint32_t from, uint32_t to) { check(swb_connect(lab, from, to)); }
 
 void Fabric::send(uint32_t from, uint32_t to, uint64_t bytes, int tag, Callback sent) {
@@ -106,6 +100,7 @@ void Fabric::finished(uint32_t npu) { ended[npu] = now(); }
 void Fabric::on_event(void* fabric, const swb_event* event) { static_cast<Fabric*>(fabric)->handle(*event); }
 
 void Fabric::handle(const swb_event& event) {
+    present = event.at;
     if (event.kind == SWB_TIMER) {
         const Callback callback = timers[event.number];
         unused.push_back(event.number);
