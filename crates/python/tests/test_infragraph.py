@@ -15,7 +15,6 @@ from infragraph.blueprints.fabrics.closfabric import ClosFabric  # noqa: E402
 from infragraph.blueprints.fabrics.dragonfly_fabric import DragonflyFabric  # noqa: E402
 from infragraph.blueprints.fabrics.single_tier_fabric import SingleTierFabric  # noqa: E402
 
-
 FABRICS = {
     "two tiers": (
         lambda: ClosFatTreeFabric(Switch(port_count=8), Server(), 2, []),
