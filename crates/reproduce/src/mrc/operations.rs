@@ -91,9 +91,8 @@ pub(super) fn maintenance(table: &mut Table) {
             RowSpec::new(id("left"), format!("{what} rebooted after its paths were denied"), "", left(&full, &planned));
         table.row(row.at_least(share, Source::Published, 0.0));
         let again = |cell: Cell| Value::Of(cell, "packets.retransmitted");
-        let row = RowSpec::new(id("again"), "packets sent again", "packets", again(planned));
-        table.row(row.note("a study: packets of any kind that are sent again or lost"));
-        table.row(RowSpec::new(id("sudden"), format!("{what} rebooted without notice"), "", left(&full, &sudden)));
+        table.row(RowSpec::new(id("again"), "packets sent again", "packets", again(planned)));
+        table.row(RowSpec::new(id("sudden/left"), format!("{what} rebooted without notice"), "", left(&full, &sudden)));
         table.row(RowSpec::new(id("sudden/again"), "packets sent again", "packets", again(sudden)));
     }
     let mapper = "{ period = \"50 us\", misses = 3, window = 10, successes = 5, delay = \"50 us\" }";
@@ -110,7 +109,7 @@ pub(super) fn maintenance(table: &mut Table) {
         let found = mapped(alone.clone());
         for (name, of, cell) in [("without", "MRC alone", alone), ("with", "Clustermapper every 50 us", found)] {
             let id = |last: &str| format!("clustermapper/{id}/{name}{last}");
-            table.row(RowSpec::new(id(""), format!("{what}, {of}"), "", left(&full, &cell)));
+            table.row(RowSpec::new(id("/left"), format!("{what}, {of}"), "", left(&full, &cell)));
             table.row(RowSpec::new(id("/lost"), "packets lost", "packets", Value::Of(cell, "packets.lost")));
         }
     }
