@@ -145,8 +145,9 @@ const MATRICES: [Matrix; 8] = [
     },
 ];
 
-fn slowest(id: String, what: String, cell: &Cell) -> RowSpec {
-    RowSpec::new(id, format!("{what}, slowest flow"), "us", Value::slowest(cell))
+/// The row of the slowest flow, below `id`.
+fn slowest(id: &str, what: &str, cell: &Cell) -> RowSpec {
+    RowSpec::new(format!("{id}/slowest"), format!("{what}, slowest flow"), "us", Value::slowest(cell))
 }
 
 fn table() -> Table {
@@ -156,7 +157,7 @@ fn table() -> Table {
         for (n, control) in CONTROLS.iter().enumerate() {
             let cell = Cell::new(MATRIX).with(matrix.keys).with(control.keys).seeds(matrix.seeds);
             let id = format!("{}/{}", matrix.id, control.id);
-            let row = slowest(id.clone(), control.name.to_string(), &cell).near(matrix.slowest[n], REFERENCE, SLOWEST);
+            let row = slowest(&id, control.name, &cell).near(matrix.slowest[n], REFERENCE, SLOWEST);
             table.row(row);
             if let Some((what, unit, key, values)) = matrix.further {
                 let id = format!("{id}/{}", key.rsplit('.').next().unwrap_or_default());
@@ -187,7 +188,7 @@ fn link_layer(table: &mut Table) {
         for (id, what, keys) in kinds {
             let cell = cell(probability).with(keys);
             let id = format!("link/{probability}/{id}");
-            table.row(slowest(id.clone(), what.to_string(), &cell));
+            table.row(slowest(&id, what, &cell));
             let of = |key| Value::Of(cell.clone(), key);
             let again = format!("{what}, sent again end to end");
             table.row(RowSpec::new(format!("{id}/again"), again, "packets", of("packets.retransmitted")));

@@ -128,7 +128,7 @@ pub(super) fn maintenance(table: &mut Table) {
     ] {
         let cell = incast.clone().with(keys);
         for (last, name, unit, key) in [
-            ("", "slowest flow", "us", "fct_us.max"),
+            ("/slowest", "slowest flow", "us", "fct_us.max"),
             ("/trimmed", "trimmed", "packets", "packets.trimmed"),
             ("/dropped", "dropped", "packets", "packets.dropped"),
         ] {
