@@ -31,7 +31,7 @@ FABRICS = {
     ),
     "one tier": (
         lambda: SingleTierFabric(NvidiaDGX("dgx_h100", "cx5"), 4),
-        "servers of 8 GPUs",
+        "32 GPUs, a NIC each, 8 per server; 32 below a leaf, 0 spines, 1 planes",
     ),
 }
 
