@@ -14,11 +14,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A greeting of a stranger that takes longer fails: ours.
-const STRANGER: Duration = Duration::from_secs(5);
-/// A greeting of ours that takes longer fails, and the connection of the node is used: ours. A process that stands still
-/// does not answer by sockets either, and the end of a process ends its greeting at once.
-const CALL: Duration = Duration::from_secs(60);
+/// A greeting that takes longer fails, and the connection of the node is used: ours. A process that stands still does not
+/// answer by sockets either, and the end of a process ends its greetings at once.
+const GREETING: Duration = Duration::from_secs(60);
 /// Greetings of strangers at a time: ours. Others wait to be accepted.
 const STRANGERS: usize = 256;
 /// Links that no connection uses yet: ours, as many as a node has connections at the most.
@@ -132,9 +130,7 @@ impl Meetings {
                 number => found.push(Found::End(number)),
             }
         }
-        let late = |(_, (greeting, called)): &(&u64, &(Greeting, Option<Id>))| {
-            greeting.began.elapsed() > if called.is_some() { CALL } else { STRANGER }
-        };
+        let late = |(_, (greeting, _)): &(&u64, &(Greeting, Option<Id>))| greeting.began.elapsed() > GREETING;
         let late: Vec<u64> = self.greetings.iter().filter(late).map(|(number, _)| *number).collect();
         for (greeting, called) in
             late.into_iter().filter_map(|number| self.greetings.remove(&number)).collect::<Vec<_>>()
