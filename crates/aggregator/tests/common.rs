@@ -170,8 +170,9 @@ pub(crate) fn rounds(team: &mut Team, network: &mut InNetwork, begun: impl Fn(u3
     ways
 }
 
-/// A port such that the ports around it, and those 1,000 above, are probably free.
+/// A port such that the ports around it, and those 1,000 above, are probably free: all below 32,768, from where on the
+/// kernel gives ports to sockets that ask for any.
 pub(crate) fn some_ports(test: u16) -> SocketAddrV6 {
-    let port = 20_000 + (std::process::id() as u16 % 1_000) * 20 + test;
+    let port = 20_000 + (std::process::id() % 570) as u16 * 20 + test;
     format!("[::1]:{port}").parse().expect("an address")
 }
