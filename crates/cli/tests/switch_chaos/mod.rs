@@ -159,8 +159,9 @@ fn round(folder: &Folder, hosts: &Hosts, seed: u64) -> bool {
     let racks = below(2) == 1;
     let lose = ["0", "0.01", "0.03"][below(3) as usize];
     let spread = matches!(hosts, Hosts::Spread(_));
-    // Apart from each other in successive rounds: a killed switch may leave its ports for a moment.
-    let port = 31_000 + u16::from(spread) * 4_000 + (std::process::id() as u16 % 100) * 40 + (seed % 4) as u16 * 10;
+    // Apart from each other in successive rounds: a killed switch may leave its ports for a moment. Below 32,768, from
+    // where on the kernel gives ports to sockets that ask for any.
+    let port = 12_000 + u16::from(spread) * 4_000 + (std::process::id() as u16 % 100) * 40 + (seed % 4) as u16 * 10;
     let (ranks, key) = (folder.path("ranks"), folder.path("key"));
     std::fs::write(&key, [7; 32]).expect("a file");
     let first = format!("{}:{port}", hosts.address(0));
