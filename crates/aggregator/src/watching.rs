@@ -2,14 +2,8 @@
 
 use crate::status::SwitchStatus;
 use strandway_proto::aggregate::Counts;
-use strandway_udp::watch::{Family, Json, Kind, Sample, Snapshot};
-
-macro_rules! families {
-    ($($constant:ident $name:literal $kind:ident $help:literal)*) => {
-        $(static $constant: Family =
-            Family { name: concat!("strandway_", $name), kind: Kind::$kind, help: $help };)*
-    };
-}
+use strandway_udp::families;
+use strandway_udp::watch::{Json, Sample, Snapshot};
 
 families! {
     SLOTS "switch_slots" Gauge "Slots of all ports."

@@ -1,15 +1,8 @@
 //! Figures of a copy or a cast for those who watch it.
 
 use crate::{cast, copy};
-use strandway_udp::Error;
-use strandway_udp::watch::{self, Family, Json, Kind, Part, Sample, Snapshot};
-
-macro_rules! families {
-    ($($constant:ident $name:literal $kind:ident $help:literal)*) => {
-        $(static $constant: Family =
-            Family { name: concat!("strandway_", $name), kind: Kind::$kind, help: $help };)*
-    };
-}
+use strandway_udp::watch::{self, Family, Json, Part, Sample, Snapshot};
+use strandway_udp::{Error, families};
 
 families! {
     COPY_BYTES "copy_all_bytes" Gauge "Bytes of all files of the copy."

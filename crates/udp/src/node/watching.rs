@@ -3,9 +3,10 @@
 use super::{Node, State};
 use crate::address::shown;
 use crate::error::Error;
+use crate::families;
 use crate::peer_monitor::PeerMonitor;
 use crate::session::Session;
-use crate::watch::{self, Family, Json, Kind, Part, Sample, Snapshot};
+use crate::watch::{self, Json, Part, Sample, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 use strandway_proto::path::PathStatus;
@@ -16,13 +17,6 @@ pub(super) struct Watching {
     part: Part,
     /// Our own ports (no peer), and planes as they lead to peers, that are down, and since when they were seen so.
     down: BTreeMap<(Option<String>, usize), Instant>,
-}
-
-macro_rules! families {
-    ($($constant:ident $name:literal $kind:ident $help:literal)*) => {
-        $(static $constant: Family =
-            Family { name: concat!("strandway_", $name), kind: Kind::$kind, help: $help };)*
-    };
 }
 
 families! {
@@ -75,13 +69,13 @@ impl Watching {
 struct PeerFigures {
     stats: ConnectionStats,
     connections: u64,
-    planes: Vec<WayFigures>,
+    planes: Vec<PeerPlaneFigures>,
     rtts: Vec<(u8, Span)>,
     paths: BTreeMap<(u8, &'static str), u64>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct WayFigures {
+struct PeerPlaneFigures {
     sent: u64,
     received: u64,
     silences: u64,
@@ -94,7 +88,7 @@ impl PeerFigures {
         let counters = session.counters();
         self.stats += counters.engine;
         self.connections += 1;
-        self.planes.resize(planes, WayFigures::default());
+        self.planes.resize(planes, PeerPlaneFigures::default());
         for (plane, way) in self.planes.iter_mut().enumerate() {
             let of = |list: &[u64]| list.get(plane).copied().unwrap_or(0);
             way.sent += of(&counters.sent_bytes);

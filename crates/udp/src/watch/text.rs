@@ -27,6 +27,25 @@ pub struct Family {
     pub help: &'static str,
 }
 
+/// Defines families as statics: for each its constant, its name without `strandway_`, its [`Kind`], and its sentence.
+///
+/// ```
+/// strandway_udp::families! {
+///     SENT "plane_sent_bytes" Counter "Bytes sent."
+/// }
+/// assert_eq!(SENT.name, "strandway_plane_sent_bytes");
+/// ```
+#[macro_export]
+macro_rules! families {
+    ($($constant:ident $name:literal $kind:ident $help:literal)*) => {
+        $(static $constant: $crate::watch::Family = $crate::watch::Family {
+            name: concat!("strandway_", $name),
+            kind: $crate::watch::Kind::$kind,
+            help: $help,
+        };)*
+    };
+}
+
 /// One value of a family.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {

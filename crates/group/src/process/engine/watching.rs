@@ -4,21 +4,14 @@ use super::super::task::Task;
 use super::{Engine, PeerConnection};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
-use strandway_udp::Error;
-use strandway_udp::watch::{self, Family, INTERVAL, Json, Kind, Part, Sample, Snapshot};
+use strandway_udp::watch::{self, INTERVAL, Json, Part, Sample, Snapshot};
+use strandway_udp::{Error, families};
 
 /// The most calls under way that are served one by one, the oldest first: ours.
 const CALLS_MAX: usize = 32;
 
 /// The most ranks that a sentence names: ours.
 const RANKS_MAX: usize = 4;
-
-macro_rules! families {
-    ($($constant:ident $name:literal $kind:ident $help:literal)*) => {
-        $(static $constant: Family =
-            Family { name: concat!("strandway_", $name), kind: Kind::$kind, help: $help };)*
-    };
-}
 
 families! {
     RANKS "group_ranks" Gauge "Ranks of the group."
