@@ -488,9 +488,15 @@ impl Node {
         let alone = self.may_post(connection)?;
         self.session_mut(connection)?.post(now, operation, place, descriptor);
         self.memory.hold(place);
+        self.begin_posted(connection, now, place.len(), alone);
+        Ok(operation)
+    }
+
+    /// The session has taken over the next operation, of so many bytes. `alone`: it has no other one.
+    fn begin_posted(&mut self, connection: Connection, now: Time, bytes: usize, alone: bool) {
         self.operations += 1;
         self.handle_answer(now);
-        self.urgent.post(now, place.len());
+        self.urgent.post(now, bytes);
         self.latest = now;
         self.make_ready(connection.index);
         if alone {
@@ -499,7 +505,6 @@ impl Node {
             self.let_one_work(connection.index as usize, now, Span::ZERO);
             self.flush();
         }
-        Ok(operation)
     }
 
     /// The counters of a connection.

@@ -7,7 +7,6 @@ use crate::layout::Layout;
 use crate::memory::{Place, Region, RemoteRegion, Rights};
 use crate::session::Wanted;
 use std::ops::Range;
-use strandway_proto::Span;
 
 /// Bytes of the word that an atomic operation changes.
 const WORD: u64 = 8;
@@ -139,15 +138,7 @@ impl Node {
         if let Some(place) = place {
             self.memory.hold(place);
         }
-        self.operations += 1;
-        self.handle_answer(now);
-        self.urgent.post(now, bytes as usize);
-        self.latest = now;
-        self.make_ready(connection.index);
-        if alone {
-            self.let_one_work(connection.index as usize, now, Span::ZERO);
-            self.flush();
-        }
+        self.begin_posted(connection, now, bytes as usize, alone);
         Ok(operation)
     }
 
