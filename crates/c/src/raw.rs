@@ -82,10 +82,14 @@ pub(crate) unsafe fn texts(
     if count > most {
         return Err(invalid(&format!("{count} {what}: give at most {most}")));
     }
+    if count > 0 {
+        // SAFETY: a list that is not empty has a first entry.
+        unsafe { read(from, what) }?;
+    }
     (0..count)
         .map(|at| {
             // SAFETY: the list has `count` entries, as the caller promises; its beginning is checked.
-            let one = unsafe { read(from, what).and_then(|_| text(from.add(at).read(), what)) }?;
+            let one = unsafe { text(from.add(at).read(), what) }?;
             one.ok_or_else(|| invalid(&format!("entry {at} of {what} is null")))
         })
         .collect()

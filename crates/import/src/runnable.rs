@@ -33,7 +33,9 @@ pub fn runnable(path: &Path, gpus: Option<u32>) -> Result<Option<Runnable>, Prob
         let Ok(set) = chakra::files_of(path) else { return Ok(None) };
         return of_trace(set.read(&shown, chakra::Options::default(), None)?);
     }
-    if !path.is_file() || path.extension().is_some_and(|ending| ending == "toml") {
+    // Scenarios and matrices go by their names, without a look into the file.
+    let is_other = path.extension().is_some_and(|ending| ending == "toml" || ending == "cm");
+    if !path.is_file() || is_other {
         return Ok(None);
     }
     if let Ok(opened) = std::fs::File::open(path) {
