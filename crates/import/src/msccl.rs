@@ -130,11 +130,11 @@ impl Layout {
     }
 }
 
-/// What a step does that the messages alone do not describe, and its line.
+/// An effect of a step that the messages alone do not describe, and its line.
 type Elsewhere = (usize, &'static str);
 
 impl Step {
-    /// What it does besides sending and receiving chunks that keep their place of the working buffer. `sent`: the place
+    /// Its effect besides sending and receiving chunks that keep their place of the working buffer. `sent`: the place
     /// that its sender reads, if it receives. A message has the same place at both ends.
     fn elsewhere(&self, sent: Option<i64>) -> Option<Elsewhere> {
         let [from, into] = self.places;

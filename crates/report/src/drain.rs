@@ -15,7 +15,7 @@ pub struct Drained {
     pub parts: Vec<String>,
     /// Faults of the fabric as it is, which all runs have.
     pub state: Vec<String>,
-    /// What `time_us` is: `iteration` of the slowest job, or `slowest flow`.
+    /// The meaning of `time_us`: `iteration` of the slowest job, or `slowest flow`.
     pub value: String,
     /// The bound on the slowdown of a wave.
     pub bound: f64,

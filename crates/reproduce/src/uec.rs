@@ -172,7 +172,7 @@ fn table() -> Table {
     table
 }
 
-/// What links that repeat, and links with credit, change. Nobody has published numbers.
+/// The effect of link-layer retry and of credit on links. There are no published numbers.
 fn link_layer(table: &mut Table) {
     let cell = |probability: &str| {
         Cell::new(LINK).seeds(SEEDS).set("faults.0.probability", probability).set("faults.1.probability", probability)

@@ -330,7 +330,7 @@ impl Slice<'_> {
             ingress = share.ingress;
         }
         if let Some(buffer) = limits.cbfc {
-            // What a program of the switch made has no neighbour that could wait.
+            // Packets that a program of the switch made have no neighbour that could wait.
             let held = |i: u32| self.fabric.switches.services[i as usize].ingress_bytes;
             return ingress == NO_INGRESS || held(ingress) + size <= buffer;
         }

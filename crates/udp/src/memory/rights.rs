@@ -38,7 +38,7 @@ pub struct RemoteRegion {
     pub key: u64,
     /// Bytes that it opens.
     pub bytes: u64,
-    /// What the peer may do with them. This copy only tells the peer; the owner's node has its own.
+    /// The rights of the peer. This copy only tells the peer; the owner's node has its own.
     pub rights: Rights,
 }
 

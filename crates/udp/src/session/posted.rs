@@ -32,7 +32,7 @@ impl Posted {
     }
 }
 
-/// What a message of ours is for.
+/// The purpose of a message of ours.
 #[derive(Clone, Copy)]
 pub(super) enum Purpose {
     /// A send or write.
