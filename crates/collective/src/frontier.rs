@@ -1,6 +1,6 @@
 //! The frontier of a rank whose script is a graph: the steps that can begin, and the messages under way.
 
-use crate::script::{Graph, Operation, Script, Work};
+use crate::script::{Graph, RankOperation, Script, Work};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use strandway_proto::units::Time;
@@ -38,7 +38,7 @@ pub(crate) struct Frontier<'a> {
 
 impl<'a> Frontier<'a> {
     /// The frontier before the first step; `None` if the script is no graph.
-    pub(crate) fn new(script: &'a Script, operations: &[Operation], keeps: bool) -> Option<Frontier<'a>> {
+    pub(crate) fn new(script: &'a Script, operations: &[RankOperation], keeps: bool) -> Option<Frontier<'a>> {
         let graph = script.as_graph()?;
         let count = script.steps().len();
         let mut counted = vec![Counted { step: NONE, pieces: 0, begun: false }; operations.len()];

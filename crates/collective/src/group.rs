@@ -30,7 +30,7 @@ pub struct Group {
     pub on_demand: bool,
     /// The profile of all connections: an index into the plan's profiles.
     pub profile: u16,
-    /// The collective's number in the run, shown in messages to users.
+    /// Its index among the run's operations, shown in messages to users.
     pub number: u32,
     /// A shortened schedule only: a rank waits for this time after each step, for the latencies of steps that are left
     /// out.

@@ -2,16 +2,15 @@
 
 use crate::collective_rank::CollectiveRank;
 use crate::flows::{FlowTable, Flows};
-use crate::group::Group;
-use crate::multicast::{Multicast, MulticastRank};
+use crate::multicast::MulticastRank;
+use crate::operation::Operation;
 use crate::schedule::Rank;
-use crate::script::{Operation, ScriptedJob};
+use crate::script::RankOperation;
 use crate::server::IntraServer;
-use crate::training_rank::{OperationMaker, Operations, TrainingRank};
-use crate::transfer::{Pipe, Transfer};
+use crate::training_rank::{OperationMaker, TrainingRank};
+use crate::transfer::Transfer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::ops::Range;
 use strandway_fabric::{NodeId, Plan};
 use strandway_proto::aggregate::Counts;
 use strandway_proto::application::{Action, Application, Event};
@@ -163,23 +162,22 @@ impl Application for Composite<'_> {
 /// All programs of a run.
 pub struct Programs<'a> {
     flows: FlowTable<'a>,
-    operations: Operations<'a>,
-    /// The ranks that no job begins, host by host in the order in which they act at one instant: the kind of operation,
-    /// its index in its list, and the rank.
-    ranks: Vec<(HostId, Kind, u32, u32)>,
-    /// The message numbers of each collective, and all first numbers in order, with the collective.
-    numbers: Vec<Range<u32>>,
-    by_number: Vec<(u32, u32)>,
+    operations: &'a [Operation],
+    /// The ranks that no job begins, host by host in the order in which they act at one instant: the turn of the
+    /// operation, its index, and the rank.
+    ranks: Vec<(HostId, Turn, u32, u32)>,
+    /// By the first message number of each operation, in order: the number behind its last one, and its index.
+    numbers: Vec<(u32, u32, u32)>,
     make: Option<&'a Maker<'a>>,
+    make_ranks: Option<&'a OperationMaker<'a>>,
     /// Do custom programs signal each other?
     custom_signals: bool,
     switches: Option<&'a SwitchMaker<'a>>,
 }
 
-/// The kinds of operations, in the order in which their ranks act if they share a host and an instant. The order is
-/// part of the results.
+/// The order in which ranks act if they share a host and an instant. The order is part of the results.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum Turn {
     Computed,
     Multicast,
     Job,
@@ -195,58 +193,46 @@ pub type SwitchMaker<'a> = dyn Fn(NodeId) -> Option<Box<dyn Program>> + Sync + '
 impl<'a> Programs<'a> {
     /// Programs for a plan's flows and for operations. The message numbers of all must not overlap. Jobs begin the
     /// operations that their scripts name.
-    pub fn new(plan: &'a Plan, operations: Operations<'a>) -> Programs<'a> {
-        let Operations { groups, multicasts, jobs, pipes, .. } = operations;
-        let named = || jobs.iter().flat_map(|job| job.operations.iter().flatten());
-        let by_jobs: BTreeSet<u32> = named().filter_map(|operation| Some(operation.group()?.0)).collect();
-        let cast_by_jobs: BTreeSet<u32> = named().filter_map(Operation::multicast).collect();
+    pub fn new(plan: &'a Plan, operations: &'a [Operation]) -> Programs<'a> {
+        let scripts = operations.iter().filter_map(Operation::job).flat_map(|job| job.operations.iter().flatten());
+        let by_jobs: BTreeSet<u32> =
+            scripts.filter_map(RankOperation::member).map(|(operation, _)| operation).collect();
         let mut ranks = Vec::new();
-        let mut add = |kind: Kind, number: u32, hosts: &[HostId]| {
-            ranks.extend((0..).zip(hosts).map(|(rank, &host)| (host, kind, number, rank)));
-        };
-        for (number, group) in (0..).zip(groups).filter(|(number, _)| !by_jobs.contains(number)) {
-            let kind = if group.schedule().is_some() { Kind::Computed } else { Kind::Tabled };
-            add(kind, number, &group.hosts);
+        for (number, operation) in (0..).zip(operations).filter(|(number, _)| !by_jobs.contains(number)) {
+            let turn = match operation {
+                Operation::Messages(group) if group.schedule().is_some() => Turn::Computed,
+                Operation::Messages(_) => Turn::Tabled,
+                Operation::Multicast(_) => Turn::Multicast,
+                Operation::Job(_) => Turn::Job,
+                Operation::PointToPoint(_) | Operation::InNetwork(_) => continue,
+            };
+            ranks.extend((0..).zip(operation.hosts()).map(|(rank, &host)| (host, turn, number, rank)));
         }
-        for (number, multicast) in (0..).zip(multicasts).filter(|(number, _)| !cast_by_jobs.contains(number)) {
-            add(Kind::Multicast, number, multicast.ranks.hosts());
-        }
-        (0..).zip(jobs).for_each(|(number, job)| add(Kind::Job, number, &job.hosts));
         ranks.sort_unstable();
-        let mut programs = Programs {
+        let numbers = operations.iter().map(Operation::numbers).zip(0..);
+        let mut numbers: Vec<_> = numbers.map(|(numbers, operation)| (numbers.start, numbers.end, operation)).collect();
+        numbers.sort_unstable();
+        Programs {
             flows: FlowTable::new(plan),
             operations,
             ranks,
-            numbers: Vec::new(),
-            by_number: Vec::new(),
+            numbers,
             make: None,
+            make_ranks: None,
             custom_signals: false,
             switches: None,
-        };
-        let numbers = groups.iter().map(Group::numbers).chain(multicasts.iter().map(Multicast::messages));
-        let numbers = numbers.chain(jobs.iter().map(ScriptedJob::messages)).chain(pipes.iter().map(Pipe::numbers));
-        programs.tally_parts(numbers);
-        programs
+        }
     }
 
-    /// Adds a maker for operations of training jobs that use neither unicast messages nor multicast.
-    pub fn with_operations(mut self, make: &'a OperationMaker<'a>) -> Programs<'a> {
-        self.operations.make = Some(make);
-        self
+    /// With a maker for the ranks of operations that switches perform and that jobs begin.
+    pub fn with_operations(self, make: &'a OperationMaker<'a>) -> Programs<'a> {
+        Programs { make_ranks: Some(make), ..self }
     }
 
-    /// Messages with these numbers are counted as further collectives, after all existing ones.
-    fn tally_parts(&mut self, parts: impl IntoIterator<Item = Range<u32>>) {
-        self.numbers.extend(parts);
-        self.by_number = self.numbers.iter().map(|numbers| numbers.start).zip(0..).collect();
-        self.by_number.sort_unstable();
-    }
-
-    /// Adds a custom program at every host for which `make` returns one. It runs beside the programs of the plan and of
-    /// the collectives.
-    pub fn with(mut self, make: &'a Maker<'a>) -> Programs<'a> {
-        self.make = Some(make);
-        self
+    /// With a custom program at every host for which `make` returns one. It runs beside the programs of the plan and of
+    /// the operations.
+    pub fn with(self, make: &'a Maker<'a>) -> Programs<'a> {
+        Programs { make: Some(make), ..self }
     }
 
     /// As [`Programs::with`], for programs that signal each other with the order [`Programs::custom_order`].
@@ -262,17 +248,13 @@ impl<'a> Programs<'a> {
 
     /// The lowest message number above those of the plan, of collectives and of jobs.
     pub fn first_free_number(&self, plan: &Plan) -> u32 {
-        let ends = self.numbers.iter().map(|numbers| numbers.end);
+        let ends = self.numbers.iter().map(|&(_, end, _)| end);
         ends.chain([plan.flows.len() as u32]).max().unwrap_or(0)
     }
 
-    /// Adds a program at every switch for which `make` returns one. `parts` holds the message numbers of collectives
-    /// that custom programs at hosts execute with these switches; they must not overlap with other numbers, and are
-    /// counted as further collectives.
-    pub fn with_switches(mut self, make: &'a SwitchMaker<'a>, parts: Vec<Range<u32>>) -> Programs<'a> {
-        self.switches = Some(make);
-        self.tally_parts(parts);
-        self
+    /// With a program at every switch for which `make` returns one.
+    pub fn with_switches(self, make: &'a SwitchMaker<'a>) -> Programs<'a> {
+        Programs { switches: Some(make), ..self }
     }
 
     /// True if switches run programs.
@@ -289,20 +271,21 @@ impl<'a> Programs<'a> {
     pub fn at(&self, host: HostId) -> AnyApplication<'_> {
         let own = self.make.and_then(|make| make(host)).map(AnyApplication::Custom);
         let flows = AnyApplication::Flows(Flows::new(&self.flows, host));
-        let Operations { groups, multicasts, jobs, .. } = self.operations;
         let here = self.ranks[self.ranks.partition_point(|rank| rank.0 < host)..].iter().take_while(|r| r.0 == host);
-        let program = |&(_, kind, number, rank): &(HostId, Kind, u32, u32)| match kind {
-            Kind::Computed | Kind::Tabled => {
-                AnyApplication::Collective(Box::new(CollectiveRank::new(&groups[number as usize], Rank(rank))))
+        let program = |&(_, _, number, rank): &(HostId, Turn, u32, u32)| match &self.operations[number as usize] {
+            Operation::Messages(group) => {
+                Some(AnyApplication::Collective(Box::new(CollectiveRank::new(group, Rank(rank)))))
             }
-            Kind::Multicast => {
-                AnyApplication::Multicast(Box::new(MulticastRank::new(&multicasts[number as usize], rank)))
+            Operation::Multicast(multicast) => {
+                Some(AnyApplication::Multicast(Box::new(MulticastRank::new(multicast, rank))))
             }
-            Kind::Job => {
-                AnyApplication::Training(Box::new(TrainingRank::new(&jobs[number as usize], rank, self.operations)))
+            Operation::Job(job) => {
+                let rank = TrainingRank::new(job, rank, self.operations, self.make_ranks);
+                Some(AnyApplication::Training(Box::new(rank)))
             }
+            Operation::PointToPoint(_) | Operation::InNetwork(_) => None,
         };
-        let mut all: Vec<AnyApplication<'_>> = own.into_iter().chain(here.map(program)).collect();
+        let mut all: Vec<AnyApplication<'_>> = own.into_iter().chain(here.filter_map(program)).collect();
         match all.pop() {
             None => flows,
             Some(only) if all.is_empty() && self.flows.starts_nothing_at(host) => only,
@@ -310,26 +293,26 @@ impl<'a> Programs<'a> {
         }
     }
 
-    /// The number of collectives. They are counted in this order: unicast collectives, multicast operations, training
-    /// jobs, messages between ranks of jobs, collectives executed by switches.
-    pub fn groups(&self) -> usize {
-        self.numbers.len()
+    /// The operations of the run. Tallies have their order.
+    pub fn operations(&self) -> &'a [Operation] {
+        self.operations
     }
 
-    /// The collective that a message belongs to.
-    pub fn group_of(&self, message: u32) -> Option<usize> {
-        let behind = self.by_number.partition_point(|&(first, _)| first <= message);
-        let (_, group) = *self.by_number.get(behind.checked_sub(1)?)?;
-        self.numbers[group as usize].contains(&message).then_some(group as usize)
+    /// The index of the operation that a message belongs to.
+    pub fn operation_of(&self, message: u32) -> Option<usize> {
+        let behind = self.numbers.partition_point(|&(first, ..)| first <= message);
+        let &(_, end, operation) = self.numbers.get(behind.checked_sub(1)?)?;
+        (message < end).then_some(operation as usize)
     }
 
     /// The profile that a message uses.
     pub fn profile_of(&self, message: u32) -> u16 {
-        self.group_of(message).and_then(|group| self.operations.groups.get(group)).map_or(0, |group| group.profile)
+        self.operation_of(message).map_or(0, |operation| self.operations[operation].profile())
     }
 
     /// True if a program at one host ever signals another host.
     pub fn signals(&self) -> bool {
-        self.custom_signals || self.flows.signals() || self.operations.jobs.iter().any(|job| !job.locals.is_empty())
+        let jobs = || self.operations.iter().filter_map(Operation::job);
+        self.custom_signals || self.flows.signals() || jobs().any(|job| !job.locals.is_empty())
     }
 }

@@ -9,7 +9,6 @@
 use crate::lists::Lists;
 use crate::server::{Local, Team};
 use std::fmt;
-use std::ops::Range;
 use strandway_proto::HostId;
 use strandway_proto::units::{Span, Time};
 
@@ -216,40 +215,26 @@ impl Script {
     }
 }
 
-/// A collective that a rank takes part in.
+/// What a rank of a job does in an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// An operation that sends unicast messages.
-    Messages {
-        /// Its index among the run's [`Group`](crate::Group)s.
-        group: u32,
-        /// The rank in it.
-        rank: u32,
-    },
-    /// An operation that uses multicast.
-    Multicast {
-        /// Its index among the run's [`Multicast`](crate::Multicast)s.
-        multicast: u32,
-        /// The rank in it.
-        rank: u32,
-    },
-    /// An operation that a custom program executes.
-    Own {
-        /// Its number, which the maker of the program knows.
-        number: u16,
+pub enum RankOperation {
+    /// Takes part in a collective of messages, in a multicast, or in a collective that switches perform.
+    Member {
+        /// Its index among the run's [`Operation`](crate::Operation)s.
+        operation: u32,
         /// The rank in it.
         rank: u32,
     },
     /// Sends a message. It ends when the receiver has acknowledged it.
     Send {
-        /// The pipe's place among the run's [`Pipe`](crate::Pipe)s.
+        /// The index of the [`Pipe`](crate::Pipe) among the run's operations.
         pipe: u32,
         /// The message's place in the pipe.
         index: u32,
     },
     /// Waits for a message.
     Receive {
-        /// The pipe's place among the run's [`Pipe`](crate::Pipe)s.
+        /// The index of the [`Pipe`](crate::Pipe) among the run's operations.
         pipe: u32,
         /// The message's place in the pipe.
         index: u32,
@@ -265,26 +250,18 @@ pub enum Operation {
     Inside {
         /// An index into [`ScriptedJob::locals`].
         local: u32,
-        /// The collective of messages between servers, if there is one: its index among the run's
-        /// [`Group`](crate::Group)s, and the rank in it.
+        /// The collective of messages between servers, if there is one: its index among the run's operations, and the
+        /// rank in it.
         messages: Option<(u32, u32)>,
     },
 }
 
-impl Operation {
-    /// The index of its collective of messages among the run's groups, and the rank in it.
-    pub fn group(&self) -> Option<(u32, u32)> {
+impl RankOperation {
+    /// The index of the operation that it is a member of, and the rank in it.
+    pub fn member(&self) -> Option<(u32, u32)> {
         match *self {
-            Operation::Messages { group, rank } => Some((group, rank)),
-            Operation::Inside { messages, .. } => messages,
-            _ => None,
-        }
-    }
-
-    /// The index of its multicast among the run's multicasts.
-    pub fn multicast(&self) -> Option<u32> {
-        match *self {
-            Operation::Multicast { multicast, .. } => Some(multicast),
+            RankOperation::Member { operation, rank } => Some((operation, rank)),
+            RankOperation::Inside { messages, .. } => messages,
             _ => None,
         }
     }
@@ -304,7 +281,7 @@ pub struct ScriptedJob {
     /// The host of each rank.
     pub hosts: Vec<HostId>,
     /// The operations of each rank. Steps name them by index.
-    pub operations: Vec<Vec<Operation>>,
+    pub operations: Vec<Vec<RankOperation>>,
     /// Ranks that share a server and exchange data inside it.
     pub teams: Vec<Team>,
     /// The operations of teams.
@@ -338,11 +315,6 @@ impl ScriptedJob {
     /// If there is no such rank.
     pub fn script(&self, rank: u32) -> &Script {
         &self.scripts[self.roles[rank as usize] as usize]
-    }
-
-    /// The message numbers of all ranks' parts.
-    pub fn messages(&self) -> Range<u32> {
-        self.first_message..self.first_message + self.hosts.len() as u32
     }
 }
 

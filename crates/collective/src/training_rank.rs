@@ -4,11 +4,10 @@ mod operations;
 mod steps;
 
 use crate::frontier::Frontier;
-use crate::group::Group;
-use crate::multicast::{Multicast, MulticastMessage};
+use crate::multicast::MulticastMessage;
+use crate::operation::Operation;
 use crate::programs::AnyApplication;
-use crate::script::{COMPUTE, Operation, STREAMS_MAX, Script, ScriptedJob};
-use crate::transfer::Pipe;
+use crate::script::{COMPUTE, RankOperation, STREAMS_MAX, Script, ScriptedJob};
 use operations::{Concern, numbers};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -19,23 +18,8 @@ use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{MessageId, RankTimes};
 
-/// Makes the program that executes an [`Operation::Own`], from the operation's number and the rank.
+/// Makes the program of a rank in an [`Operation::InNetwork`], from the operation's number and the rank.
 pub type OperationMaker<'a> = dyn Fn(u16, u32) -> Option<Box<dyn Application>> + Sync + 'a;
-
-/// All operations of a run. Scripts name an operation by its index in these lists.
-#[derive(Clone, Copy, Default)]
-pub struct Operations<'a> {
-    /// Operations that send unicast messages.
-    pub groups: &'a [Group],
-    /// Operations that use multicast.
-    pub multicasts: &'a [Multicast],
-    /// Training jobs.
-    pub jobs: &'a [ScriptedJob],
-    /// Messages outside collectives.
-    pub pipes: &'a [Pipe],
-    /// Makes the programs of all other operations.
-    pub make: Option<&'a OperationMaker<'a>>,
-}
 
 /// The state of one stream of a rank.
 #[derive(Clone, Copy, Debug, Default)]
@@ -74,8 +58,10 @@ enum State {
 pub struct TrainingRank<'a> {
     job: &'a ScriptedJob,
     script: &'a Script,
-    all: Operations<'a>,
-    operations: &'a [Operation],
+    /// All operations of the run, and the maker of programs for those that switches perform.
+    all: &'a [Operation],
+    make: Option<&'a OperationMaker<'a>>,
+    operations: &'a [RankOperation],
     /// The numbers of the messages of operations, in order: the first number, the number after the last one, and the
     /// operation's index.
     numbers: Vec<(u32, u32, u32)>,
@@ -116,18 +102,25 @@ impl<'a> TrainingRank<'a> {
     ///
     /// # Panics
     /// If the job has no such rank.
-    pub fn new(job: &'a ScriptedJob, rank: u32, all: Operations<'a>) -> TrainingRank<'a> {
+    pub fn new(
+        job: &'a ScriptedJob,
+        rank: u32,
+        all: &'a [Operation],
+        make: Option<&'a OperationMaker<'a>>,
+    ) -> TrainingRank<'a> {
         let script = job.script(rank);
         let operations = &job.operations[rank as usize];
         let stream = u64::from(job.number) << 32 | u64::from(rank) | 1 << 61;
         let places = || operations.iter().zip(0u32..);
         let mut numbers: Vec<(u32, u32, u32)> = places()
-            .filter_map(|(operation, place)| numbers(&all, operation).map(|range| (range.start, range.end, place)))
+            .filter_map(|(operation, place)| numbers(all, operation).map(|range| (range.start, range.end, place)))
             .collect();
         numbers.sort_unstable();
         let mut locals: Vec<(u32, u32)> = places()
             .filter_map(|(operation, place)| match *operation {
-                Operation::Inside { local, .. } | Operation::Hand { local, gives: false } => Some((local, place)),
+                RankOperation::Inside { local, .. } | RankOperation::Hand { local, gives: false } => {
+                    Some((local, place))
+                }
                 _ => None,
             })
             .collect();
@@ -136,6 +129,7 @@ impl<'a> TrainingRank<'a> {
             job,
             script,
             all,
+            make,
             operations,
             numbers,
             locals,
@@ -177,7 +171,7 @@ impl Application for TrainingRank<'_> {
             Event::Chunk { task, .. } | Event::Cast { task, .. } => Some(Concern::Task(*task)),
             Event::Control { control, .. } => MulticastMessage::read(control).map(|(task, _)| Concern::Task(task)),
             Event::Fragment(packet) => match packet.header {
-                Header::Fragment(fragment) => Some(Concern::Own(fragment.job)),
+                Header::Fragment(fragment) => Some(Concern::InNetwork(fragment.job)),
                 _ => None,
             },
             Event::Ports { up } => {

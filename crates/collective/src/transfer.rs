@@ -13,10 +13,8 @@ use strandway_proto::{HostId, MessageId};
 /// message have consecutive numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pipe {
-    /// The sender's host.
-    pub from: HostId,
-    /// The receiver's host.
-    pub to: HostId,
+    /// The hosts of the sender and of the receiver.
+    pub ends: [HostId; 2],
     /// The length of each message.
     pub bytes: u64,
     /// Number of messages.
@@ -103,7 +101,7 @@ impl Application for Transfer<'_> {
         let piece = self.next;
         self.next += 1;
         let number = self.pipe.first_channel + piece;
-        let channel = Channel { peer: self.pipe.to, number, profile: self.pipe.profile };
+        let channel = Channel { peer: self.pipe.ends[1], number, profile: self.pipe.profile };
         let id = MessageId(self.pipe.numbers_of(self.index).start + piece);
         Some(Action::Post { channel, message: Message { id, bytes: self.pipe.length(piece) } })
     }
@@ -137,8 +135,7 @@ mod tests {
     #[test]
     fn a_message_leaves_in_pieces_and_is_complete_with_the_last_one() {
         let pipe = Pipe {
-            from: HostId(0),
-            to: HostId(1),
+            ends: [HostId(0), HostId(1)],
             bytes: 10,
             count: 2,
             pieces: 3,

@@ -28,7 +28,7 @@ pub struct Measurements {
     pub packet_hops: u64,
     /// Per flow, in the plan's order: its times.
     pub flows: Vec<FlowRecord>,
-    /// Per collective of the run: counts of its messages, which have no entry in `flows`.
+    /// Per operation of the run: counts of its messages.
     pub tallies: Vec<Tally>,
     /// Per flow, in the plan's order: how its time is divided.
     pub times: Vec<FlowTime>,

@@ -4,8 +4,9 @@
 //! factor of 3 on machines of 2020 to 2026. Retransmissions are not counted.
 
 use std::collections::BTreeSet;
+use strandway_collective::Operation;
 use strandway_report::numbers::{bytes, count};
-use strandway_scenario::Experiment;
+use strandway_scenario::{CollectivePlan, Experiment};
 
 /// Packet hops per second of one thread (ours: half of the value that `docs/performance.md` measures on an idle
 /// machine).
@@ -68,12 +69,16 @@ impl Estimate {
         let under_way = pipe.min(sent / senders.max(1)) / derived.packet.0.max(1);
         // Half a byte for each message of a rank's schedule.
         let ranks: u64 = experiment
-            .groups
+            .operations
             .iter()
-            .filter_map(|group| group.schedule())
+            .filter_map(|operation| operation.group()?.schedule())
             .map(|schedule| u64::from(schedule.ranks()) * (PER_RANK + u64::from(schedule.messages()) / 2))
             .sum();
-        let tallied = experiment.collectives.iter().filter(|plan| plan.tallied && plan.has_rows());
+        let pairs = |plan: &&CollectivePlan| {
+            let operation = experiment.operation_of(plan);
+            plan.tallied && matches!(operation, Some(Operation::Messages(_) | Operation::PointToPoint(_)))
+        };
+        let tallied = experiment.collectives.iter().filter(pairs);
         let rows = if plan.rows { tallied.map(|plan| experiment.messages_of(plan)).sum() } else { 0 };
         let memory = BASE
             + ranks

@@ -61,7 +61,7 @@ pub fn simulate(experiment: &Experiment, control: &Control) -> Measurements {
             let hosts = |host: HostId| jobs.host(host);
             let switches = |node: NodeId| jobs.switch(&experiment.plan.topology, node);
             let operations = |number: u16, rank: u32| jobs.rank(number, rank);
-            let programs = programs.with(&hosts).with_operations(&operations).with_switches(&switches, jobs.parts());
+            let programs = programs.with(&hosts).with_operations(&operations).with_switches(&switches);
             strandway_sim::simulate_programs(&experiment.plan, &programs, control)
         }
     }

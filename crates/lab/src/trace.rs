@@ -55,7 +55,8 @@ pub fn write(experiment: &Experiment, outcome: &Outcome, out: &mut dyn Write) ->
     series(&mut file, report)?;
     collectives(&mut file, report)?;
     flows(&mut file, experiment, measured, report)?;
-    for (pid, (plan, job)) in (JOBS..).zip(experiment.jobs.iter().zip(&experiment.scripted)) {
+    for (pid, plan) in (JOBS..).zip(&experiment.jobs) {
+        let job = experiment.script_of(plan);
         file.process(pid, &format!("job {}", plan.name))?;
         for rank in measured.ranks.iter().filter(|rank| rank.job == job.number) {
             steps(&mut file, pid, job, rank, report.run.simulated_us)?;

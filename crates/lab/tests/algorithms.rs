@@ -128,9 +128,15 @@ fn servers_come_from_a_topology_of_nccl() {
     };
     let experiment = check(&text(""), &[]).unwrap_or_else(|e| panic!("{e}"));
     // Rank 1 is GPU 1 of the first server; its rail is the second leaf.
-    assert_eq!((experiment.scripted[0].hosts[0].0, experiment.scripted[0].hosts[1].0), (0, 8));
+    assert_eq!(
+        (
+            experiment.operations[experiment.jobs[0].operation].hosts()[0].0,
+            experiment.operations[experiment.jobs[0].operation].hosts()[1].0
+        ),
+        (0, 8)
+    );
     let experiment = check(&text("wiring = \"by-server\"\n"), &[]).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(experiment.scripted[0].hosts[1].0, 1);
+    assert_eq!(experiment.operations[experiment.jobs[0].operation].hosts()[1].0, 1);
     folder.write("topo.xml", "<system version=\"1\"><cpu/></system>");
     assert!(check(&text(""), &[]).expect_err("empty").to_string().contains("has no GPU"));
 }

@@ -1,7 +1,7 @@
 //! Collectives as workloads: their times agree with arithmetic on an ideal fabric, no message starts before the
 //! messages that it waits for, and reports list each collective.
 
-use strandway_collective::Rank;
+use strandway_collective::{Group, Rank};
 use strandway_lab::{Experiment, Outcome, run};
 use strandway_proto::units::{Span, Time};
 use strandway_report as report;
@@ -55,7 +55,7 @@ fn with_one_packet_per_step_the_time_is_exact() {
         let (experiment, outcome) = outcome(IDEAL, sets);
         let c = &outcome.report.collectives[0];
         let plan = &experiment.collectives[0];
-        assert_eq!(experiment.groups[0].schedule().expect("a schedule").steps(), steps);
+        assert_eq!(experiment.operations[0].group().and_then(Group::schedule).expect("a schedule").steps(), steps);
         let expected = plan.bound + ACK * u64::from(steps - 1);
         assert_eq!(c.time_us, Some(expected.as_us()), "{sets:?}");
     }
@@ -134,7 +134,7 @@ fn every_message_starts_with_the_last_thing_it_waits_for() {
 
 fn check_starts(experiment: &Experiment, outcome: &Outcome, index: usize) {
     let plan = &experiment.collectives[index];
-    let schedule = experiment.groups[index].schedule().expect("a schedule");
+    let schedule = experiment.operations[index].group().and_then(Group::schedule).expect("a schedule");
     let flows = |rank: Rank, i: u32| {
         let at = plan.messages.start + (rank.0 * schedule.messages() + i) as usize;
         let message = &experiment.messages[at];
@@ -268,7 +268,7 @@ fn placement_decides_who_is_whose_neighbour() {
 fn a_ring_of_a_thousand_ranks_fits() {
     let text = "[fabric]\nhosts = 1024\n[workload]\nkind = \"all-reduce\"\nsize = \"16 MB\"\n";
     let tallied = experiment(text, &[]);
-    assert_eq!((tallied.plan.flows.len(), tallied.groups[0].messages()), (0, 2 * 1023 * 1024));
+    assert_eq!((tallied.plan.flows.len(), tallied.operations[0].messages()), (0, 2 * 1023 * 1024));
     let experiment = experiment(text, &["run.rows=true"]);
     assert_eq!(experiment.plan.flows.len(), 2 * 1023 * 1024);
     assert_eq!(experiment.plan.connections.len(), 1024);

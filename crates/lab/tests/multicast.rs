@@ -146,7 +146,7 @@ fn a_plane_that_dies_silently_costs_a_cutoff_and_its_part_once_more() {
     let report = outcome(&format!("{text}{fault}"), &[]).report;
     assert_eq!((report.end.as_str(), report.flows.finished), ("finished", 64), "{:?}", report.notes);
     let experiment = check(text, &[]).expect("sound");
-    let multicast = &experiment.multicasts[0];
+    let multicast = experiment.operations[0].multicast().expect("a multicast");
     // Half of the remaining chunks are missing. They are fetched over one plane instead of two, and every second
     // repetition is lost again.
     let again = 4.0 * time(&whole);

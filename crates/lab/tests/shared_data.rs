@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use strandway_import::htsim::{parse_cm_named, parse_topo_named};
-use strandway_lab::{Scenario, run};
+use strandway_lab::{Experiment, Scenario, run};
 use strandway_report::Report;
 use strandway_sim::Control;
 
@@ -132,7 +132,7 @@ fn workloads_of_simai_are_understood() {
     );
     let experiment =
         Scenario::from_text("moe", &text).and_then(|s| strandway_lab::check(&s)).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(experiment.scripted[0].hosts.len(), 768);
+    assert_eq!(experiment.script_of(&experiment.jobs[0]).hosts.len(), 768);
 }
 
 /// A folder of the shared data.
@@ -184,15 +184,16 @@ fn files_of_aicb_nccl_and_msccl_are_understood() {
             let text = format!("{fabric}[job]\nfile = {file:?}\n{more}");
             support::check(&text, &[]).unwrap_or_else(|e| panic!("{e}"))
         };
+        let ranks_of = |experiment: &Experiment| experiment.script_of(&experiment.jobs[0]).hosts.len();
         for (name, ranks) in [
             ("G13B-M1-C01_GPT13B_megatron_tp8_pp1_mbs1.csv", 128),
             ("L7B-M1-C04_Llama7B_megatron_tp2_pp1_mbs1.csv", 128),
         ] {
-            assert_eq!(job(name, "").scripted[0].hosts.len(), ranks);
+            assert_eq!(ranks_of(&job(name, "")), ranks);
         }
         for path in files(&folder, "txt") {
             let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-            assert_eq!(job(&name, "gpus = 128\n").scripted[0].hosts.len(), 128);
+            assert_eq!(ranks_of(&job(&name, "gpus = 128\n")), 128);
         }
     }
     if let Some(folder) = shared("nccl") {

@@ -206,7 +206,8 @@ fn jobs_take_servers_that_are_free() {
     };
     let hosts = |first: &str, second: &str| -> Vec<Vec<u32>> {
         let experiment = check(&text(first, second), &[]).unwrap_or_else(|e| panic!("{e}"));
-        experiment.scripted.iter().map(|job| job.hosts.iter().map(|host| host.0).collect()).collect()
+        let hosts = |job| experiment.script_of(job).hosts.iter().map(|host| host.0).collect();
+        experiment.jobs.iter().map(hosts).collect()
     };
     let packed = hosts("packed", "packed");
     // GPU i of server s has its NIC below leaf i, at place s.

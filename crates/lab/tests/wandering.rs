@@ -10,6 +10,7 @@
 
 use std::fmt::Write;
 use std::ops::Range;
+use strandway_collective::Operation;
 use strandway_fabric::fault::FaultKind;
 use strandway_fabric::measure::{End, Measurements};
 use strandway_fabric::topology::NodeKind;
@@ -337,7 +338,8 @@ fn check(experiment: &Experiment, m: &Measurements, faulty: bool) -> Result<(), 
     // A peer behind a dead link does not learn that a connection is closed.
     let cut_off = experiment.plan.faults.iter().any(|f| matches!(f.kind, FaultKind::Down { .. }));
     // Ranks of multicasts keep their connections for some round trips after their end.
-    let time = m.simulated + Span::from_ms(50) < plan.time_limit || experiment.multicasts.is_empty();
+    let time = m.simulated + Span::from_ms(50) < plan.time_limit
+        || experiment.operations.iter().all(|operation| operation.multicast().is_none());
     // The time limit may also cut off an end that repeats its lost notice; its peer may still be open.
     let open = m.opened_left.saturating_sub(2 * m.closing_left);
     if open > 0 && !cut_off && time {
@@ -408,15 +410,19 @@ fn walk_on_demand(text: &str, faulty: bool, threads: usize) -> Result<Option<u64
     let (mut message, mut channel) = (0, 0);
     experiment.plan.flows.clear();
     experiment.plan.connections.clear();
-    for group in &mut experiment.groups {
-        (group.first_message, group.first_channel, group.on_demand) = (message, channel, true);
-        message += group.messages() as u32;
-        channel += group.channels() as u32;
-    }
-    for multicast in &mut experiment.multicasts {
-        (multicast.first_message, multicast.channel) = (message, channel);
-        message += multicast.ranks.count();
-        channel += 2;
+    for operation in &mut experiment.operations {
+        match operation {
+            Operation::Messages(group) => {
+                (group.first_channel, group.on_demand) = (channel, true);
+                channel += group.channels() as u32;
+            }
+            Operation::Multicast(multicast) => {
+                multicast.channel = channel;
+                channel += 2;
+            }
+            _ => continue,
+        }
+        operation.number_from(&mut message);
     }
     let m = simulate_programs(&experiment.plan, &experiment.programs(), &Control::new());
     check(&experiment, &m, faulty).map(|()| Some(m.digest))

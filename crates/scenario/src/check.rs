@@ -117,7 +117,7 @@ fn build(scenario: &Scenario, sink: &Sink, values: impl FnOnce(&Experiment) -> B
     });
     let ideal = Span(last.0.saturating_add(busy.0).saturating_add(derived.base_rtt.0));
     let chain = traffic.collectives.iter().map(|c| c.bound.0).max().unwrap_or(0);
-    let chain = chain.max(fsdp::longest(&traffic.jobs, &traffic.scripted));
+    let chain = chain.max(fsdp::longest(&traffic));
     let patience = time_allowance(&topology, &PortSettings { data_queue: derived.queue, ..ports }, &traffic.profiles);
     let time_limit = match run.time_limit {
         Some(limit) => Time(scenario.reduction.span(limit).0),
@@ -205,12 +205,9 @@ fn build(scenario: &Scenario, sink: &Sink, values: impl FnOnce(&Experiment) -> B
         messages: traffic.messages,
         classes: traffic.classes,
         collectives: traffic.collectives,
-        groups: traffic.groups,
-        multicasts: traffic.multicasts,
+        operations: traffic.operations,
         aggregation: traffic.aggregation,
         jobs: traffic.jobs,
-        scripted: traffic.scripted,
-        pipes: traffic.pipes,
         expect: bounds,
         faults: faults.notes,
         trigger_names: traffic.trigger_names,

@@ -7,7 +7,7 @@ mod placement;
 use super::job::Wish;
 use super::maker::{CHANNELS_MAX, MESSAGES_MAX, Maker, ROWS_MAX, fits};
 use super::planned::{self, Planned};
-use super::plans::{CollectivePlan, Execution};
+use super::plans::CollectivePlan;
 use super::{fsdp, multicast, switch};
 use crate::reader::Section;
 use crate::scenario::Scenario;
@@ -15,7 +15,8 @@ use placement::Placed;
 use std::ops::Range;
 use std::sync::Arc;
 use strandway_collective::{
-    Algorithm, BroadcastTree, Collective, Group, Placement, Plans, Rank, Recipe, RecipeError, Schedule, ScheduleError,
+    Algorithm, BroadcastTree, Collective, Group, Operation, Placement, Plans, Rank, Recipe, RecipeError, Schedule,
+    ScheduleError,
 };
 use strandway_fabric::plan::Start;
 use strandway_import::trace::Kind;
@@ -25,7 +26,7 @@ use strandway_proto::units::{Bytes, Span};
 /// The keys of a collective in a scenario.
 #[derive(Clone, Debug)]
 pub(crate) struct CollectiveKeys {
-    way: Way,
+    algorithm: AlgorithmKeys,
     /// How it runs over servers with several GPUs, if it can.
     over: Option<(Kind, Wish)>,
     /// Whether it is to use the links inside servers, if the scenario says so.
@@ -47,9 +48,9 @@ enum RecipeOf {
     Planned(Planned, Collective, u32),
 }
 
-/// The way in which a collective is executed.
+/// The algorithm of a collective, with its keys.
 #[derive(Clone, Debug)]
-enum Way {
+enum AlgorithmKeys {
     /// Messages that wait for each other, given by a schedule.
     Schedule(Algorithm),
     /// By multicast.
@@ -71,7 +72,7 @@ impl Maker<'_> {
         &self,
         (kind, algorithm): (Collective, &str),
         (ranks, bytes): (u32, u64),
-        execution: Execution,
+        operation: usize,
         bound: Span,
     ) -> CollectivePlan {
         CollectivePlan {
@@ -81,7 +82,7 @@ impl Maker<'_> {
             algorithm: algorithm.into(),
             ranks,
             bytes,
-            execution,
+            operation: Some(operation),
             placement: String::new(),
             class: self.class,
             messages: 0..0,
@@ -96,35 +97,37 @@ impl Maker<'_> {
 pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size: Bytes) -> Option<CollectiveKeys> {
     let many = |key: &'static str, most: u32| section.count(key, 1, u64::from(most)).map(|n| n as u32);
     let most = strandway_import::HOSTS_MAX as u32;
-    let schedule = Way::Schedule;
-    let way = match kind {
+    let schedule = AlgorithmKeys::Schedule;
+    let algorithm = match kind {
         _ if planned::NAMES.iter().any(|name| section.text_is("algorithm", name))
             && collective_named(kind).is_some() =>
         {
             section.choice("algorithm", &planned::NAMES);
             let root = if kind == "broadcast" { multicast::read_root(section) } else { 0 };
-            Way::Recipe(RecipeOf::Planned(planned::read(section, scenario)?, collective_named(kind)?, root))
+            AlgorithmKeys::Recipe(RecipeOf::Planned(planned::read(section, scenario)?, collective_named(kind)?, root))
         }
-        _ if section.text_is("algorithm", "msccl") => Way::Recipe(RecipeOf::File(msccl(section, scenario, kind)?)),
+        _ if section.text_is("algorithm", "msccl") => {
+            AlgorithmKeys::Recipe(RecipeOf::File(msccl(section, scenario, kind)?))
+        }
         "all-to-all" => schedule(Algorithm::AllToAll { window: many("window", most).unwrap_or(4) }),
-        "training" => Way::InNetwork(switch::read_training(section, size)),
-        "fsdp" => Way::Sharded(fsdp::read(section)),
+        "training" => AlgorithmKeys::InNetwork(switch::read_training(section, size)),
+        "fsdp" => AlgorithmKeys::Sharded(fsdp::read(section)),
         "all-reduce" => match section
             .choice("algorithm", &["ring", "tree", "halving-doubling", "in-network", "direct", "auto", "msccl"])
         {
-            Some("tree") => Way::Recipe(RecipeOf::Made(Recipe::tree)),
-            Some("in-network") => Way::InNetwork(switch::read_collective(section, false)),
+            Some("tree") => AlgorithmKeys::Recipe(RecipeOf::Made(Recipe::tree)),
+            Some("in-network") => AlgorithmKeys::InNetwork(switch::read_collective(section, false)),
             Some("halving-doubling") => schedule(Algorithm::HalvingDoubling),
             _ => schedule(Algorithm::RingAllReduce),
         },
         "broadcast" => match multicast::read_broadcast(section) {
-            (Some(tree), root) => Way::Tree(tree, root),
-            (None, root) => Way::Multicast(multicast::read(section, Some(root))),
+            (Some(tree), root) => AlgorithmKeys::Tree(tree, root),
+            (None, root) => AlgorithmKeys::Multicast(multicast::read(section, Some(root))),
         },
         "reduce-scatter" => {
             match section.choice("algorithm", &["ring", "pat", "in-network", "direct", "auto", "msccl"]) {
-                Some("pat") => Way::Recipe(RecipeOf::Made(Recipe::pat_reduce_scatter)),
-                Some("in-network") => Way::InNetwork(switch::read_collective(section, true)),
+                Some("pat") => AlgorithmKeys::Recipe(RecipeOf::Made(Recipe::pat_reduce_scatter)),
+                Some("in-network") => AlgorithmKeys::InNetwork(switch::read_collective(section, true)),
                 _ => schedule(Algorithm::RingReduceScatter),
             }
         }
@@ -133,23 +136,23 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size:
                 "algorithm",
                 &["ring", "pat", "recursive-doubling", "linear", "multicast", "direct", "auto", "msccl"],
             ) {
-                Some("pat") => Way::Recipe(RecipeOf::Made(Recipe::pat_all_gather)),
+                Some("pat") => AlgorithmKeys::Recipe(RecipeOf::Made(Recipe::pat_all_gather)),
                 Some("recursive-doubling") => schedule(Algorithm::RecursiveDoubling),
                 Some("linear") => schedule(Algorithm::LinearAllGather),
-                Some("multicast") => Way::Multicast(multicast::read(section, None)),
+                Some("multicast") => AlgorithmKeys::Multicast(multicast::read(section, None)),
                 _ => schedule(Algorithm::RingAllGather),
             }
         }
     };
     let whole = matches!(
-        way,
-        Way::Schedule(Algorithm::AllToAll { .. } | Algorithm::RecursiveDoubling)
-            | Way::Multicast(_)
-            | Way::InNetwork(_)
-            | Way::Sharded(_)
-            | Way::Recipe(RecipeOf::Planned(..))
+        algorithm,
+        AlgorithmKeys::Schedule(Algorithm::AllToAll { .. } | Algorithm::RecursiveDoubling)
+            | AlgorithmKeys::Multicast(_)
+            | AlgorithmKeys::InNetwork(_)
+            | AlgorithmKeys::Sharded(_)
+            | AlgorithmKeys::Recipe(RecipeOf::Planned(..))
     );
-    let over = over(kind, &way);
+    let over = over(kind, &algorithm);
     let servers = section.flag("servers");
     let parts = if whole { None } else { many("pipeline", 256) };
     let ranks = section.count("ranks", 2, u64::from(most)).map(|n| n as u32);
@@ -158,14 +161,14 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size:
     }
     let group = many("group", most);
     let placement = placement::read(section, scenario)?;
-    Some(CollectiveKeys { way, over, servers, ranks, group, parts: parts.unwrap_or(1), placement })
+    Some(CollectiveKeys { algorithm, over, servers, ranks, group, parts: parts.unwrap_or(1), placement })
 }
 
 /// How a collective runs over the rails of servers and the links inside them; `None` if it has no such form.
-fn over(kind: &str, way: &Way) -> Option<(Kind, Wish)> {
-    let made = matches!(way, Way::Recipe(RecipeOf::Made(_)));
-    match (kind, way) {
-        (_, Way::Recipe(RecipeOf::Planned(planned, collective, 0))) => {
+fn over(kind: &str, algorithm: &AlgorithmKeys) -> Option<(Kind, Wish)> {
+    let made = matches!(algorithm, AlgorithmKeys::Recipe(RecipeOf::Made(_)));
+    match (kind, algorithm) {
+        (_, AlgorithmKeys::Recipe(RecipeOf::Planned(planned, collective, 0))) => {
             let kind = match collective {
                 Collective::AllReduce => Kind::AllReduce,
                 Collective::AllGather => Kind::AllGather,
@@ -176,13 +179,13 @@ fn over(kind: &str, way: &Way) -> Option<(Kind, Wish)> {
             };
             Some((kind, Wish::Planned(planned.clone())))
         }
-        ("all-reduce", Way::Schedule(Algorithm::RingAllReduce)) => Some((Kind::AllReduce, Wish::Ring)),
+        ("all-reduce", AlgorithmKeys::Schedule(Algorithm::RingAllReduce)) => Some((Kind::AllReduce, Wish::Ring)),
         ("all-reduce", _) if made => Some((Kind::AllReduce, Wish::Tree)),
-        ("all-gather", Way::Schedule(Algorithm::RingAllGather)) => Some((Kind::AllGather, Wish::Ring)),
+        ("all-gather", AlgorithmKeys::Schedule(Algorithm::RingAllGather)) => Some((Kind::AllGather, Wish::Ring)),
         ("all-gather", _) if made => Some((Kind::AllGather, Wish::Pat)),
-        ("reduce-scatter", Way::Schedule(_)) => Some((Kind::ReduceScatter, Wish::Ring)),
+        ("reduce-scatter", AlgorithmKeys::Schedule(_)) => Some((Kind::ReduceScatter, Wish::Ring)),
         ("reduce-scatter", _) if made => Some((Kind::ReduceScatter, Wish::Pat)),
-        ("all-to-all", Way::Schedule(_)) => Some((Kind::AllToAll, Wish::Ring)),
+        ("all-to-all", AlgorithmKeys::Schedule(_)) => Some((Kind::AllToAll, Wish::Ring)),
         _ => None,
     }
 }
@@ -251,8 +254,8 @@ impl Maker<'_> {
             1 => (self.workload.class.clone(), None),
             _ => (format!("{}/{group}", self.workload.class), Some(group)),
         };
-        let algorithm = match &written.way {
-            Way::Schedule(algorithm) => *algorithm,
+        let algorithm = match &written.algorithm {
+            AlgorithmKeys::Schedule(algorithm) => *algorithm,
             other => {
                 if fits(self.context.rate, Bytes(bytes.saturating_mul(u64::from(size)))).is_none() {
                     return self.complain("size", Bytes(bytes), "takes longer than a run can last", "write less");
@@ -260,7 +263,7 @@ impl Maker<'_> {
                 for (group, hosts) in (0u32..).zip(hosts.chunks(size as usize)) {
                     let placement = written.placement.name.clone();
                     match other {
-                        Way::Recipe(make) => {
+                        AlgorithmKeys::Recipe(make) => {
                             // The size of an all-to-all is that of one message.
                             let whole = |collective| match collective {
                                 Collective::AllToAll => bytes.saturating_mul(u64::from(size)),
@@ -285,13 +288,13 @@ impl Maker<'_> {
                             };
                             self.follow(&recipe, whole(recipe.collective()), hosts, name(group), &placement);
                         }
-                        Way::Multicast(keys) => self.multicast(keys, bytes, hosts, name(group), placement),
-                        Way::Tree(tree, root) => {
+                        AlgorithmKeys::Multicast(keys) => self.multicast(keys, bytes, hosts, name(group), placement),
+                        AlgorithmKeys::Tree(tree, root) => {
                             self.broadcast((*tree, *root, written.parts), hosts, name(group), placement);
                         }
-                        Way::InNetwork(keys) => self.in_network(keys, bytes, hosts, name(group), placement),
-                        Way::Sharded(keys) => self.fsdp(keys, hosts, name(group), &placement),
-                        Way::Schedule(_) => {}
+                        AlgorithmKeys::InNetwork(keys) => self.in_network(keys, bytes, hosts, name(group), placement),
+                        AlgorithmKeys::Sharded(keys) => self.fsdp(keys, hosts, name(group), &placement),
+                        AlgorithmKeys::Schedule(_) => {}
                     }
                 }
                 return;
@@ -330,7 +333,7 @@ impl Maker<'_> {
         let on_demand = tallied && channels > CHANNELS_MAX;
         for (group, hosts) in (0u32..).zip(hosts.chunks(size as usize)) {
             let (placed, messages) = self.group(&schedule, hosts, (tallied, on_demand));
-            self.traffic.groups.push(placed);
+            let operation = Some(self.traffic.add(Operation::Messages(Box::new(placed))));
             let (name, group) = name(group);
             let bound = self.bound(&schedule, hosts);
             let placement = written.placement.name.clone();
@@ -342,7 +345,7 @@ impl Maker<'_> {
                 algorithm: algorithm.name().into(),
                 ranks: size,
                 bytes: whole,
-                execution: Execution::Messages(self.traffic.groups.len() - 1),
+                operation,
                 placement,
                 class,
                 messages,
@@ -405,7 +408,7 @@ impl Maker<'_> {
         let mut group = Group::new(plans, hosts.to_vec(), self.workload.common.connections);
         group.first_message = self.traffic.flows.len() as u32;
         group.first_channel = self.traffic.connections.len() as u32;
-        (group.profile, group.number) = (self.profile, self.traffic.groups.len() as u32);
+        group.profile = self.profile;
         group
     }
 
@@ -418,10 +421,10 @@ impl Maker<'_> {
         (name, group): (String, Option<u32>),
         placement: &str,
     ) {
-        let Some(place) = self.tabled(recipe, bytes, hosts, None) else { return };
-        let starts = hosts.iter().map(|_| self.moment(self.workload.common.start)).collect();
-        self.traffic.groups[place].starts = starts;
-        let bound = self.bound_of(&self.traffic.groups[place]);
+        let Some(mut made) = self.tabled(recipe, bytes, hosts, None) else { return };
+        made.starts = hosts.iter().map(|_| self.moment(self.workload.common.start)).collect();
+        let bound = self.bound_of(&made);
+        let operation = Some(self.traffic.add(Operation::Messages(Box::new(made))));
         self.traffic.collectives.push(CollectivePlan {
             name,
             group,
@@ -429,7 +432,7 @@ impl Maker<'_> {
             algorithm: recipe.name().to_string(),
             ranks: recipe.ranks(),
             bytes,
-            execution: Execution::Messages(place),
+            operation,
             placement: placement.to_string(),
             class: self.class,
             messages: 0..0,
@@ -440,27 +443,23 @@ impl Maker<'_> {
     }
 
     /// Places a collective that follows a recipe, with the connections of an earlier one of the same recipe and hosts,
-    /// or with its own. Returns its index.
+    /// or with its own.
     pub(super) fn tabled(
         &mut self,
         recipe: &Arc<Recipe>,
         bytes: u64,
         hosts: &[HostId],
         earlier: Option<usize>,
-    ) -> Option<usize> {
+    ) -> Option<Group> {
         let mut group = self.placed(Plans::Tabled { recipe: Arc::clone(recipe), bytes }, hosts);
-        match earlier {
-            Some(earlier) => group.first_channel = self.traffic.groups[earlier].first_channel,
+        match earlier.and_then(|earlier| self.traffic.operations[earlier].group()) {
+            Some(earlier) => group.first_channel = earlier.first_channel,
             None => {
                 for &(from, to) in recipe.channels() {
                     self.open(hosts[from as usize].0, hosts[to as usize].0);
                 }
             }
         }
-        if !self.without_rows(group.messages()) {
-            return None;
-        }
-        self.traffic.groups.push(group);
-        Some(self.traffic.groups.len() - 1)
+        self.without_rows(group.messages()).then_some(group)
     }
 }

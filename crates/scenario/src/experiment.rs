@@ -6,12 +6,12 @@ use crate::expect::Bound;
 use crate::fabric::Derived;
 use crate::faults::FaultNote;
 use crate::ideal_fct::Alone;
+use crate::plans::CollectivePlan;
 use crate::plans::JobPlan;
 use crate::plans::Message;
-use crate::plans::{CollectivePlan, Execution};
 use crate::run::{self, CaptureLayout};
 use std::sync::Arc;
-use strandway_collective::{Group, Multicast, Operations, Pipe, Programs, ScriptedJob};
+use strandway_collective::{Group, InNetwork, Operation, Programs, ScriptedJob};
 use strandway_fabric::plan::Start;
 use strandway_fabric::tally::Tally;
 use strandway_fabric::{Measurements, Plan};
@@ -40,20 +40,14 @@ pub struct Experiment {
     pub messages: Vec<Message>,
     /// Names of the classes of flows.
     pub classes: Vec<String>,
-    /// The workload's collectives.
+    /// All operations of the run. Programs, tallies and reports name them by their index.
+    pub operations: Vec<Operation>,
+    /// What reports say of the workload's collectives.
     pub collectives: Vec<CollectivePlan>,
-    /// The workload's collectives with their hosts, for the run.
-    pub groups: Vec<Group>,
-    /// The workload's multicast operations, for the run.
-    pub multicasts: Vec<Multicast>,
-    /// The workload's jobs whose gradients switches add, for the run.
-    pub aggregation: Option<Aggregation>,
-    /// The workload's training jobs that have scripts.
+    /// What reports say of the workload's training jobs that have scripts.
     pub jobs: Vec<JobPlan>,
-    /// The workload's training jobs that have scripts, for the run.
-    pub scripted: Vec<ScriptedJob>,
-    /// Messages that ranks of jobs send each other outside collectives.
-    pub pipes: Vec<Pipe>,
+    /// The workload's jobs whose gradients switches add, for the programs of switches.
+    pub aggregation: Option<Aggregation>,
     /// The bounds that the result must meet.
     pub expect: Vec<Bound>,
     /// The faults, in words.
@@ -89,10 +83,8 @@ impl Experiment {
     pub fn only_job(&self, job: usize) -> Experiment {
         let mut only = self.clone();
         only.plan.flows.iter_mut().for_each(|flow| flow.start = Start::Program);
-        only.groups.iter_mut().for_each(|group| group.starts.fill(Time::NEVER));
-        only.multicasts.iter_mut().for_each(|multicast| multicast.starts.fill(Time::NEVER));
-        let others = only.scripted.iter_mut().enumerate().filter(|(other, _)| *other != job);
-        others.for_each(|(_, other)| other.start = Time::NEVER);
+        let others = only.operations.iter_mut().enumerate().filter(|(place, _)| *place != self.jobs[job].operation);
+        others.for_each(|(_, operation)| operation.starts_mut().fill(Time::NEVER));
         only.plan.sample_every = None;
         only.plan.capture = None;
         only
@@ -170,50 +162,57 @@ impl Experiment {
         (!found.is_empty()).then_some(found)
     }
 
+    /// The operation of a collective; the job that runs it, if it is a collective on servers. `None` if flows of the plan
+    /// perform it.
+    pub fn operation_of(&self, plan: &CollectivePlan) -> Option<&Operation> {
+        plan.operation.map(|place| &self.operations[place])
+    }
+
+    /// The job for the run that a report's facts belong to.
+    ///
+    /// # Panics
+    /// If the facts are those of another experiment.
+    pub fn script_of(&self, plan: &JobPlan) -> &ScriptedJob {
+        self.operations[plan.operation].job().unwrap_or_else(|| panic!("{} is no job of this experiment", plan.name))
+    }
+
+    /// The job that switches perform, with its sizes.
+    pub fn aggregated(&self, operation: &InNetwork) -> Option<&Arc<strandway_switch::Plan>> {
+        self.aggregation.as_ref()?.plans.get(usize::from(operation.number).checked_sub(1)?)
+    }
+
     /// Number of messages of a collective; for multicast and for aggregation in switches, its number of ranks.
     pub fn messages_of(&self, plan: &CollectivePlan) -> u64 {
-        match plan.execution {
-            Execution::Messages(group) if plan.tallied => self.groups[group].messages(),
-            Execution::Pipe(pipe) => self.pipes[pipe].messages(),
-            Execution::Multicast(_) | Execution::InNetwork(_) => u64::from(plan.ranks),
-            Execution::OnServers { job, group } => self.rails(job, group).map(|rail| self.messages_of(rail)).sum(),
-            Execution::Messages(_) | Execution::Flows => plan.messages.len() as u64,
+        match self.operation_of(plan) {
+            Some(Operation::Job(_)) => self.rails(plan).map(|rail| self.messages_of(rail)).sum(),
+            Some(operation) if plan.tallied => operation.messages(),
+            _ => plan.messages.len() as u64,
         }
     }
 
     /// The collectives between servers of one group of a collective on servers: one per rail.
-    pub fn rails(&self, job: usize, group: u32) -> impl Iterator<Item = &CollectivePlan> {
-        let plan = &self.jobs[job];
-        let all = plan.operations.first().map_or(&[][..], |(_, places)| places);
-        let groups = self.scripted[job].hosts.len() / (plan.groups_of.max(1) as usize);
+    pub fn rails(&self, plan: &CollectivePlan) -> impl Iterator<Item = &CollectivePlan> {
+        let job = self.jobs.iter().find(|job| Some(job.operation) == plan.operation);
+        let all = job.and_then(|job| job.operations.first()).map_or(&[][..], |(_, places)| places);
+        let groups = job.map_or(0, |job| self.script_of(job).hosts.len() / job.groups_of.max(1) as usize);
         let each = all.len() / groups.max(1);
-        all.iter().skip(group as usize * each).take(each).map(|&place| &self.collectives[place])
+        let first = plan.group.unwrap_or(0) as usize * each;
+        all.iter().skip(first).take(each).map(|&place| &self.collectives[place])
     }
 
     /// The counts of a collective without entries.
     pub fn tally_of<'m>(&self, plan: &CollectivePlan, measured: &'m Measurements) -> Option<&'m Tally> {
-        let place = match plan.execution {
-            Execution::Messages(group) => plan.tallied.then_some(group)?,
-            Execution::Multicast(multicast) => self.groups.len() + multicast,
-            Execution::Pipe(pipe) => self.groups.len() + self.multicasts.len() + self.scripted.len() + pipe,
-            Execution::InNetwork(job) => {
-                self.groups.len() + self.multicasts.len() + self.scripted.len() + self.pipes.len() + job
-            }
-            Execution::Flows | Execution::OnServers { .. } => return None,
-        };
-        measured.tallies.get(place)
+        measured.tallies.get(plan.operation.filter(|_| plan.tallied)?)
     }
 
     /// The programs of all hosts.
     pub fn programs(&self) -> Programs<'_> {
-        let (groups, multicasts) = (&self.groups[..], &self.multicasts[..]);
-        let (jobs, pipes) = (&self.scripted[..], &self.pipes[..]);
-        Programs::new(&self.plan, Operations { groups, multicasts, jobs, pipes, make: None })
+        Programs::new(&self.plan, &self.operations)
     }
 
     /// The collective that a flow of the plan belongs to.
     pub fn group_of(&self, flow: u32) -> Option<&Group> {
-        self.groups.iter().find(|g| g.numbers().contains(&flow))
+        self.operations.iter().filter_map(Operation::group).find(|group| group.numbers().contains(&flow))
     }
 
     /// The connection of the first message with this name. If the message is striped over several connections, the

@@ -5,13 +5,13 @@
 //! forward pass and again in the backward pass. After the backward step they scatter the sum of its gradients. Each
 //! rank has three streams that run at the same time: compute, gather, scatter.
 
-use super::maker::Maker;
-use super::plans::{CollectivePlan, Execution, JobPlan};
+use super::maker::{Maker, Traffic};
+use super::plans::{CollectivePlan, JobPlan};
 use super::{multicast, switch};
 use crate::ideal_fct::Alone;
 use crate::reader::Section;
 use strandway_collective::script::COMPUTE;
-use strandway_collective::{Algorithm, Operation, Plans, Schedule, Script, ScriptedJob, Step, Work};
+use strandway_collective::{Algorithm, Operation, Plans, RankOperation, Schedule, Script, ScriptedJob, Step, Work};
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span, Time};
 
@@ -180,7 +180,7 @@ impl Maker<'_> {
         }
         let script = script(written);
         let mut plan = JobPlan { name: name.clone(), ..JobPlan::default() };
-        let mut all: Vec<Vec<Operation>> = vec![Vec::new(); ranks as usize];
+        let mut all: Vec<Vec<RankOperation>> = vec![Vec::new(); ranks as usize];
         let (mut gathering, mut scattering) = (Shared::default(), Shared::default());
         for (kind, layer) in operations(&script) {
             let label = KINDS[usize::from(kind)];
@@ -203,9 +203,9 @@ impl Maker<'_> {
                     self.messages(ring, size, hosts, named, placement, &mut scattering)
                 }
             };
-            let Some(of) = made else { return };
+            let Some(operation) = made.map(|place| place as u32) else { return };
             for (rank, mine) in (0..ranks).zip(&mut all) {
-                mine.push(of(rank));
+                mine.push(RankOperation::Member { operation, rank });
             }
             match plan.operations.iter_mut().find(|(known, _)| known == label) {
                 Some((_, places)) => places.push(first),
@@ -217,8 +217,7 @@ impl Maker<'_> {
         plan.longest = Span(compute.0.saturating_add(plan.bound.0.saturating_mul(2)));
         let number = self.traffic.jobs.len() as u32;
         let start = self.moment(self.workload.common.start);
-        self.traffic.jobs.push(plan);
-        self.traffic.scripted.push(ScriptedJob {
+        let job = ScriptedJob {
             number,
             keeps_steps: steps * u64::from(ranks) <= KEPT_MAX,
             scripts: vec![script],
@@ -237,7 +236,8 @@ impl Maker<'_> {
             first_message: 0,
             first_word: 0,
             first_order: 0,
-        });
+        };
+        self.traffic.add_job(plan, job);
     }
 
     /// Lower bound of a job's time. It is the longest of these: its computation; the collectives of one kind, one after
@@ -279,7 +279,7 @@ impl Maker<'_> {
         (name, group): (String, Option<u32>),
         placement: &str,
         shared: &mut Shared,
-    ) -> Option<OfRank> {
+    ) -> Option<usize> {
         let ranks = hosts.len() as u32;
         let schedule = match Schedule::new(algorithm, ranks, bytes, parts) {
             Ok(schedule) => schedule,
@@ -292,20 +292,17 @@ impl Maker<'_> {
         if !self.without_rows(flows) {
             return None;
         }
-        let place = self.traffic.groups.len() as u32;
-        let mut made = match shared.group {
-            Some(first) => self.traffic.groups[first as usize].with(Plans::Computed(schedule)),
+        let mut made = match shared.group.and_then(|first| self.traffic.operations[first].group()) {
+            Some(first) => first.with(Plans::Computed(schedule)),
             None => self.group(&schedule, hosts, (true, false)).0.with(Plans::Computed(schedule)),
         };
-        shared.group.get_or_insert(place);
-        made.number = place;
         made.starts.fill(Time::NEVER);
-        self.traffic.groups.push(made);
+        let place = self.traffic.add(Operation::Messages(Box::new(made)));
+        shared.group.get_or_insert(place);
         let bound = self.bound(&schedule, hosts);
-        let execution = Execution::Messages(place as usize);
-        let plan = self.of_job((algorithm.collective(), algorithm.name()), (ranks, bytes), execution, bound);
+        let plan = self.of_job((algorithm.collective(), algorithm.name()), (ranks, bytes), place, bound);
         self.traffic.collectives.push(CollectivePlan { name, group, placement: placement.to_string(), ..plan });
-        Some(Box::new(move |rank| Operation::Messages { group: place, rank }))
+        Some(place)
     }
 
     /// Makes an all-gather by multicast. All all-gathers have one group of members.
@@ -317,18 +314,18 @@ impl Maker<'_> {
         name: (String, Option<u32>),
         placement: &str,
         shared: &mut Shared,
-    ) -> Option<OfRank> {
+    ) -> Option<usize> {
         if self.is_refused_on_graph("multicast") {
             return None;
         }
-        let place = self.traffic.multicasts.len();
+        let place = self.traffic.operations.len();
         self.multicast(keys, bytes, hosts, name, placement.to_string());
         let group = self.share_members(shared);
-        let made = self.traffic.multicasts.get_mut(place)?;
+        let Operation::Multicast(made) = self.traffic.operations.get_mut(place)? else { return None };
         made.starts.fill(Time::NEVER);
         made.group = group;
         self.own_last();
-        Some(Box::new(move |rank| Operation::Multicast { multicast: place as u32, rank }))
+        Some(place)
     }
 
     /// Makes a reduce-scatter by switches. All reduce-scatters have one server and one group of members.
@@ -340,24 +337,24 @@ impl Maker<'_> {
         name: (String, Option<u32>),
         placement: &str,
         shared: &mut Shared,
-    ) -> Option<OfRank> {
-        let place = self.traffic.specs.len();
-        let Ok(number) = u16::try_from(place + 1) else {
+    ) -> Option<usize> {
+        let (place, spec) = (self.traffic.operations.len(), self.traffic.specs.len());
+        if spec >= usize::from(u16::MAX) {
             self.complain("scatter", "in-network", "makes more than 65,535 operations", "write fewer iterations");
             return None;
-        };
+        }
         if self.is_refused_on_graph("sums in switches") {
             return None;
         }
         let keys = keys.at(shared.server);
         self.in_network(&keys, bytes, hosts, name, placement.to_string());
         let group = self.share_members(shared);
-        let spec = self.traffic.specs.get_mut(place)?;
+        let spec = self.traffic.specs.get_mut(spec)?;
         spec.begin_when_told();
         spec.join(group);
         shared.server = Some(spec.server());
         self.own_last();
-        Some(Box::new(move |rank| Operation::Own { number, rank }))
+        Some(place)
     }
 
     /// The group that all collectives of a kind use: the group of the first one. Removes the newest group if it is
@@ -378,25 +375,22 @@ impl Maker<'_> {
     }
 }
 
-/// Returns the operation of a rank.
-type OfRank = Box<dyn Fn(u32) -> Operation>;
-
 /// The parts that collectives of one kind share.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shared {
     /// The first collective of messages; the others use its connections.
-    group: Option<u32>,
+    group: Option<usize>,
     /// The multicast group of all members.
     members: Option<u32>,
     /// The host of the parameter server.
     server: Option<u32>,
 }
 
-/// The sum of the lower bounds of all jobs.
-pub(crate) fn longest(jobs: &[JobPlan], scripted: &[ScriptedJob]) -> u64 {
-    let of = |(plan, job): (&JobPlan, &ScriptedJob)| {
-        let start = if job.start == Time::NEVER { 0 } else { job.start.0 };
-        start.saturating_add(plan.longest.0)
+/// The longest time of a job, from the start of the run.
+pub(crate) fn longest(traffic: &Traffic) -> u64 {
+    let of = |plan: &JobPlan| {
+        let start = traffic.operations[plan.operation].starts().iter().find(|start| **start != Time::NEVER);
+        start.map_or(0, |start| start.0).saturating_add(plan.longest.0)
     };
-    jobs.iter().zip(scripted).map(of).max().unwrap_or(0)
+    traffic.jobs.iter().map(of).max().unwrap_or(0)
 }

@@ -4,13 +4,13 @@
 //! flow of the simulator. All pieces are posted together, and the message is finished when its last piece is.
 
 use super::maker::{Common, Context, Maker, Traffic};
-use super::plans::{Execution, Message};
+use super::plans::Message;
 use super::sizes::Sizes;
 use super::switch;
 use super::workload::{FlowKeys, Kind, Pick, Workload, arrivals};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use strandway_collective::FlowTable;
+use strandway_collective::{FlowTable, Operation};
 use strandway_fabric::plan::{Start, TriggerPlan};
 use strandway_import::htsim::{Matrix, MatrixStart};
 use strandway_proto::path::PathConfig;
@@ -47,42 +47,37 @@ pub(crate) fn generate(context: &Context<'_>, workloads: &[Workload]) -> Traffic
     }
     // Messages without entries are numbered after those with entries.
     let mut next = traffic.flows.len() as u32;
-    let tallied = traffic.collectives.iter().filter(|c| c.tallied).map(|c| c.execution);
-    for execution in tallied {
-        match execution {
-            Execution::Messages(group) => {
-                traffic.groups[group].first_message = next;
-                next += traffic.groups[group].messages() as u32;
-            }
-            Execution::Multicast(multicast) => {
-                traffic.multicasts[multicast].first_message = next;
-                next += traffic.multicasts[multicast].ranks.count();
-            }
-            Execution::Pipe(pipe) => {
-                traffic.pipes[pipe].first_message = next;
-                next += traffic.pipes[pipe].messages() as u32;
-            }
-            Execution::Flows | Execution::InNetwork(_) | Execution::OnServers { .. } => {}
+    let in_network = |operation: &&mut Operation| matches!(operation, Operation::InNetwork(_));
+    for plan in traffic.collectives.iter().filter(|plan| plan.tallied) {
+        let operation = plan.operation.map(|place| &mut traffic.operations[place]);
+        if let Some(operation) = operation.filter(|operation| !in_network(operation)) {
+            operation.number_from(&mut next);
         }
     }
     let (first_order, mut word) = (FlowTable::orders_of(traffic.flows.len()), 0);
-    for job in &mut traffic.scripted {
-        job.first_message = next;
-        next += job.hosts.len() as u32;
-        job.first_order = first_order;
-        job.first_word = word;
+    for operation in &mut traffic.operations {
+        let Operation::Job(job) = operation else { continue };
+        (job.first_order, job.first_word) = (first_order, word);
         word += job.locals.len() as u32;
+        operation.number_from(&mut next);
     }
-    traffic.aggregation = switch::assemble(context, &traffic, &mut next);
+    traffic.operations.iter_mut().filter(in_network).for_each(|operation| operation.number_from(&mut next));
+    traffic.aggregation = switch::assemble(context, &traffic);
     // Likewise, channels that open at first use are numbered after the connections of the plan.
     let mut channel = traffic.connections.len() as u32;
-    for group in traffic.groups.iter_mut().filter(|g| g.on_demand) {
-        group.first_channel = channel;
-        channel = channel.wrapping_add(group.channels() as u32);
+    for operation in &mut traffic.operations {
+        if let Operation::Messages(group) = operation
+            && group.on_demand
+        {
+            group.first_channel = channel;
+            channel = channel.wrapping_add(group.channels() as u32);
+        }
     }
-    for multicast in &mut traffic.multicasts {
-        multicast.channel = channel;
-        channel = channel.wrapping_add(2);
+    for operation in &mut traffic.operations {
+        if let Operation::Multicast(multicast) = operation {
+            multicast.channel = channel;
+            channel = channel.wrapping_add(2);
+        }
     }
     traffic
 }

@@ -44,7 +44,7 @@ pub use fabric::Derived;
 pub use faults::FaultNote;
 pub use files::parse_toml;
 pub use infragraph::ExportedInfraGraph;
-pub use plans::{CollectivePlan, Execution, JobPlan, Message, RecordedTime, WholePlan};
+pub use plans::{CollectivePlan, JobPlan, Message, RecordedTime, WholePlan};
 pub use profile::named as profile_named;
 pub use reduction::Reduction;
 pub use run::CaptureLayout;

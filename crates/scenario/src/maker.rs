@@ -1,6 +1,6 @@
 //! The traffic of a run while it is made: connections, flows, and the entries that workloads add.
 
-use super::plans::{CollectivePlan, Execution, JobPlan, Message};
+use super::plans::{CollectivePlan, JobPlan, Message};
 use super::servers::Servers;
 use super::switch::settings::{Spec, Switch};
 use crate::collective::bounds::add_bytes;
@@ -8,7 +8,7 @@ use crate::reader::Sink;
 use crate::reduction::Reduction;
 use std::ops::Range;
 use std::sync::Arc;
-use strandway_collective::{Group, Multicast, Pipe, ScriptedJob};
+use strandway_collective::{Operation, ScriptedJob};
 use strandway_fabric::plan::{ConnectionPlan, FlowPlan, Start, TriggerPlan};
 use strandway_fabric::{Members, Topology};
 use strandway_import::FLOWS_MAX;
@@ -40,20 +40,15 @@ pub(crate) struct Traffic {
     pub(crate) messages: Vec<Message>,
     pub(crate) classes: Vec<String>,
     pub(crate) collectives: Vec<CollectivePlan>,
-    /// The collectives of a schedule with their hosts, for the run.
-    pub(crate) groups: Vec<Group>,
-    /// Multicast operations, and the members of each group.
-    pub(crate) multicasts: Vec<Multicast>,
+    /// All operations of the run.
+    pub(crate) operations: Vec<Operation>,
+    /// The members of each multicast group.
     pub(crate) members: Vec<Members>,
     /// Jobs whose gradients switches add: as read from the scenario, and for the run.
     pub(crate) specs: Vec<Spec>,
     pub(crate) aggregation: Option<Aggregation>,
-    /// Training jobs with scripts: the facts for reports, and the jobs for the run.
+    /// The facts for reports about training jobs with scripts.
     pub(crate) jobs: Vec<JobPlan>,
-    pub(crate) scripted: Vec<ScriptedJob>,
-    /// Messages that their ranks send each other.
-    pub(crate) pipes: Vec<Pipe>,
-    /// Collectives that follow recipes.
     /// Number of messages without entries.
     pub(crate) tallied: u64,
     /// True if a job or a collective uses the links inside servers.
@@ -247,47 +242,56 @@ impl Traffic {
         class as u16
     }
 
+    /// Adds an operation, and returns its index.
+    pub(crate) fn add(&mut self, mut operation: Operation) -> usize {
+        let place = self.operations.len();
+        if let Operation::Messages(group) = &mut operation {
+            group.number = place as u32;
+        }
+        self.operations.push(operation);
+        place
+    }
+
+    /// Adds a job.
+    pub(crate) fn add_job(&mut self, plan: JobPlan, job: ScriptedJob) {
+        let operation = self.add(Operation::Job(Box::new(job)));
+        self.jobs.push(JobPlan { operation, ..plan });
+    }
+
     /// How long the busiest NIC is busy without any waiting (`None` if that is too long for a run), and when the last
     /// flow with a start time starts.
     pub(crate) fn ideal(&self, hosts: u32, rate: Rate) -> (Option<Span>, Time) {
         let mut bytes = vec![[0u64; 2]; hosts as usize];
         let mut last = Time::ZERO;
+        let mut add = |host: HostId, way: usize, more: u64| {
+            let sum = &mut bytes[host.0 as usize][way];
+            *sum = sum.saturating_add(more);
+        };
         for flow in &self.flows {
             let connection = &self.connections[flow.connection as usize];
-            for (host, way) in [(connection.source, 0), (connection.destination, 1)] {
-                let sum = &mut bytes[host.0 as usize][way];
-                *sum = sum.saturating_add(flow.bytes);
-            }
+            add(connection.source, 0, flow.bytes);
+            add(connection.destination, 1, flow.bytes);
             if let Start::At(at) = flow.start {
                 last = last.max(at);
             }
         }
-        for pipe in &self.pipes {
-            for (host, way) in [(pipe.from, 0), (pipe.to, 1)] {
-                let sum = &mut bytes[host.0 as usize][way];
-                *sum = sum.saturating_add(pipe.bytes.saturating_mul(pipe.count.into()));
+        for operation in &self.operations {
+            last = last.max(latest(operation.starts()));
+            match operation {
+                // Flows of the plan are counted above.
+                Operation::Messages(group) if group.first_message as usize >= self.flows.len() => {
+                    add_bytes(group.plans(), |rank, ways| (0..2).for_each(|way| add(group.host(rank), way, ways[way])));
+                }
+                Operation::PointToPoint(pipe) => {
+                    let all = operation.bytes().unwrap_or(0);
+                    pipe.ends.into_iter().zip(0..).for_each(|(host, way)| add(host, way, all));
+                }
+                Operation::Multicast(multicast) => {
+                    multicast.ranks.hosts().iter().for_each(|&host| add(host, 1, multicast.layout.bytes()));
+                }
+                Operation::Messages(_) | Operation::Job(_) | Operation::InNetwork(_) => {}
             }
         }
-        for plan in &self.collectives {
-            let Execution::Messages(group) = plan.execution else { continue };
-            let group = &self.groups[group];
-            last = last.max(latest(&group.starts));
-            // Flows of the plan are counted above.
-            if plan.tallied {
-                add_bytes(group.plans(), |rank, [sent, received]| {
-                    let [out, back] = &mut bytes[group.host(rank).0 as usize];
-                    (*out, *back) = (out.saturating_add(sent), back.saturating_add(received));
-                });
-            }
-        }
-        for multicast in &self.multicasts {
-            last = last.max(latest(&multicast.starts));
-            for &host in multicast.ranks.hosts() {
-                let heard = &mut bytes[host.0 as usize][1];
-                *heard = heard.saturating_add(multicast.layout.bytes());
-            }
-        }
-        last = self.scripted.iter().map(|job| job.start).fold(last, Time::max);
         let most = bytes.iter().flatten().copied().max().unwrap_or(0);
         (fits(rate, Bytes(most)), last)
     }

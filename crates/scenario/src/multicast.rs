@@ -1,13 +1,13 @@
 //! Broadcasts, and all-gathers by multicast: reads their keys from a scenario and makes operations of a run.
 
 use super::maker::Maker;
-use super::plans::{CollectivePlan, Execution};
+use super::plans::CollectivePlan;
 use crate::ideal_fct::Alone;
 use crate::reader::Section;
 use strandway_collective::multicast::{
     CHAINS, Chains, Cutoff, Multicast, PACE, Ranks, Recovery, SILENT_MAX, StartBarriers,
 };
-use strandway_collective::{BroadcastTree, Collective};
+use strandway_collective::{BroadcastTree, Collective, Operation};
 use strandway_fabric::Members;
 use strandway_fabric::multicast::Tree;
 use strandway_fabric::plan::{Start, TriggerPlan};
@@ -160,7 +160,7 @@ impl Maker<'_> {
             None if self.context.pauses => None,
             pace => Some(pace.unwrap_or(PACE)),
         };
-        let number = self.traffic.multicasts.len() as u32;
+        let number = self.traffic.operations.iter().filter_map(Operation::multicast).count() as u32;
         let multicast = Multicast {
             root: written.root,
             ranks: Ranks::new(hosts.to_vec()),
@@ -203,7 +203,7 @@ impl Maker<'_> {
             algorithm: "multicast".into(),
             ranks,
             bytes,
-            execution: Execution::Multicast(self.traffic.multicasts.len()),
+            operation: None,
             placement,
             class: self.class,
             messages: 0..0,
@@ -211,8 +211,8 @@ impl Maker<'_> {
             bound: alone.busy(heard) + nearest,
             job: None,
         };
-        self.traffic.collectives.push(plan);
-        self.traffic.multicasts.push(multicast);
+        let operation = Some(self.traffic.add(Operation::Multicast(Box::new(multicast))));
+        self.traffic.collectives.push(CollectivePlan { operation, ..plan });
     }
 
     /// Makes one broadcast over a tree of messages: flows that wait for each other.
@@ -279,7 +279,7 @@ impl Maker<'_> {
             algorithm: tree.name().into(),
             ranks,
             bytes,
-            execution: Execution::Flows,
+            operation: None,
             placement,
             class: self.class,
             messages: first..self.traffic.messages.len(),

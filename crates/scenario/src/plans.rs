@@ -19,28 +19,6 @@ pub struct Message {
     pub bytes: u64,
 }
 
-/// The part of the experiment that executes a collective.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Execution {
-    /// Messages between its ranks: its index in [`crate::Experiment::groups`].
-    Messages(usize),
-    /// A multicast operation: its index in [`crate::Experiment::multicasts`].
-    Multicast(usize),
-    /// Flows of the plan that wait for each other.
-    Flows,
-    /// A group of a collective on servers.
-    OnServers {
-        /// The job that runs it: its index in [`crate::Experiment::jobs`].
-        job: usize,
-        /// The group's number.
-        group: u32,
-    },
-    /// Messages from one rank of a job to another: their place in [`crate::Experiment::pipes`].
-    Pipe(usize),
-    /// A job whose gradients switches add: its index in the plans of [`crate::Experiment::aggregation`].
-    InNetwork(usize),
-}
-
 /// One collective of a run. Reports have an entry for each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CollectivePlan {
@@ -56,8 +34,9 @@ pub struct CollectivePlan {
     pub ranks: u32,
     /// Bytes as nccl-tests counts them.
     pub bytes: u64,
-    /// The part of the experiment that executes it.
-    pub execution: Execution,
+    /// Its index in [`crate::Experiment::operations`]; of a group of a collective on servers, the index of the job that
+    /// runs it. `None` for flows of the plan that wait for each other.
+    pub operation: Option<usize>,
     /// `contiguous`, `random` or the name of a file.
     pub placement: String,
     /// Index of its class in [`crate::Experiment::classes`].
@@ -72,13 +51,6 @@ pub struct CollectivePlan {
     pub job: Option<u32>,
 }
 
-impl CollectivePlan {
-    /// True if it consists of messages between two hosts each.
-    pub fn has_rows(&self) -> bool {
-        !matches!(self.execution, Execution::Multicast(_) | Execution::InNetwork(_) | Execution::OnServers { .. })
-    }
-}
-
 /// The collectives of one kind in a recording: the kind of step, their mean time in us, and their number.
 pub type RecordedTime = (String, f64, u64);
 
@@ -87,6 +59,8 @@ pub type RecordedTime = (String, f64, u64);
 pub struct JobPlan {
     /// Its workload's name; with several groups `NAME/0`, `NAME/1`, ...
     pub name: String,
+    /// Its index in [`crate::Experiment::operations`].
+    pub operation: usize,
     /// Its collectives by kind of step: the kind, and their indices in [`crate::Experiment::collectives`].
     pub operations: Vec<(String, Vec<usize>)>,
     /// Its collectives among ranks that share servers, each with its rails and the links inside servers.

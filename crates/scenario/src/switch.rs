@@ -3,12 +3,11 @@
 pub(crate) mod settings;
 
 use super::maker::{Context, Maker, Traffic};
-use super::plans::{CollectivePlan, Execution};
+use super::plans::CollectivePlan;
 use crate::reader::{Section, show};
 use settings::{Spec, Switch};
 use std::sync::Arc;
-use strandway_collective::Collective;
-use strandway_collective::multicast::Multicast;
+use strandway_collective::{Collective, InNetwork, Multicast, Operation};
 use strandway_fabric::{Members, Topology};
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span, Time};
@@ -250,6 +249,10 @@ impl Maker<'_> {
         let wire = all * (switch.payload() + u64::from(switch.header)) * u64::from(iterations);
         let computed = spec.layers.iter().fold(Span::ZERO, |sum, layer| sum + layer.forward + layer.backward);
         self.traffic.members.push(Members::new(topology, hosts.to_vec()));
+        self.traffic.specs.push(spec);
+        let number = self.traffic.specs.len() as u16;
+        let network = InNetwork { number, hosts: hosts.to_vec(), first_message: 0 };
+        let operation = self.traffic.add(Operation::InNetwork(network));
         let kind = if written.scatter { Collective::ReduceScatter } else { Collective::AllReduce };
         let bytes = if written.training.is_some() {
             all.saturating_mul(switch.payload()).saturating_mul(u64::from(iterations))
@@ -263,7 +266,7 @@ impl Maker<'_> {
             algorithm: switch.settings.system.name().into(),
             ranks: hosts.len() as u32,
             bytes,
-            execution: Execution::InNetwork(self.traffic.specs.len()),
+            operation: Some(operation),
             placement,
             class: self.class,
             messages: 0..0,
@@ -272,7 +275,6 @@ impl Maker<'_> {
             bound: self.context.rate.time_for(Bytes(wire)).max(computed * u64::from(iterations)),
             job: None,
         });
-        self.traffic.specs.push(spec);
     }
 
     /// The all-gather by multicast that a reduce-scatter keeps step with: its index and the number of its chains.
@@ -283,12 +285,12 @@ impl Maker<'_> {
         group: Option<u32>,
     ) -> Result<Option<(usize, u32)>, ()> {
         let Some(name) = &written.beside else { return Ok(None) };
-        let found = self.traffic.collectives.iter().find_map(|plan| match plan.execution {
-            Execution::Multicast(index) if plan.name == *name && plan.group == group => Some(index),
-            _ => None,
-        });
-        let gather = found.map(|index| &self.traffic.multicasts[index]).filter(|gather| gather.root.is_none());
-        let (Some(index), Some(gather)) = (found, gather) else {
+        let found =
+            self.traffic.collectives.iter().filter(|plan| plan.name == *name && plan.group == group).find_map(|plan| {
+                let index = plan.operation?;
+                Some((index, self.traffic.operations[index].multicast()?))
+            });
+        let Some((index, gather)) = found.filter(|(_, gather)| gather.root.is_none()) else {
             let what = "is not the name of an all-gather by multicast above this workload";
             self.complain("beside", name, what, "write that all-gather first, with a name, and give its name here");
             return Err(());
@@ -346,8 +348,8 @@ fn turns(gather: &Multicast) -> Turns {
     Turns { task: gather.task, layout: gather.layout, steps }
 }
 
-/// Makes all jobs of a run. Their messages are numbered from `next` on.
-pub(super) fn assemble(context: &Context<'_>, traffic: &Traffic, next: &mut u32) -> Option<Aggregation> {
+/// Makes all jobs of a run.
+pub(super) fn assemble(context: &Context<'_>, traffic: &Traffic) -> Option<Aggregation> {
     if traffic.specs.is_empty() {
         return None;
     }
@@ -358,7 +360,11 @@ pub(super) fn assemble(context: &Context<'_>, traffic: &Traffic, next: &mut u32)
         false => switch.window,
     };
     let mut plans = Vec::new();
-    for (spec, number) in traffic.specs.iter().zip(1u16..) {
+    let networks = traffic.operations.iter().filter_map(|operation| match operation {
+        Operation::InNetwork(network) => Some(network),
+        _ => None,
+    });
+    for (spec, &InNetwork { number, first_message, .. }) in traffic.specs.iter().zip(networks) {
         let job = match build(spec, number, switch, context.topology, window) {
             Ok(job) => Arc::new(job),
             // This job was built before with another window.
@@ -375,10 +381,9 @@ pub(super) fn assemble(context: &Context<'_>, traffic: &Traffic, next: &mut u32)
             priorities: Priorities { salt: switch.priorities.salt ^ u64::from(number) << 32, ..switch.priorities },
             communication: context.rate.time_for(Bytes(keys * (switch.payload() + u64::from(switch.header)))),
             seed: context.seed,
-            turns: spec.beside.map(|index| turns(&traffic.multicasts[index])),
-            first_message: *next,
+            turns: spec.beside.and_then(|index| traffic.operations[index].multicast()).map(turns),
+            first_message,
         }));
-        *next += spec.hosts.len() as u32;
     }
     Some(Aggregation { settings: switch.settings, plans })
 }

@@ -15,7 +15,7 @@ use crate::slice::{Cut, Faults, Mail, Slice, Taken};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
-use strandway_collective::{Operations, Programs};
+use strandway_collective::Programs;
 use strandway_fabric::measure::{
     Captured, End, FlowTime, GroupSeries, LinkCounters, Measurements, PacketCounters, PathCounters, Series, WatchPoint,
 };
@@ -27,7 +27,7 @@ use strandway_proto::{ConnectionStats, HostId};
 
 /// Runs the flows of `plan` to their end, to the time limit, or until `control` requests a stop.
 pub fn simulate(plan: &Plan, control: &Control) -> Measurements {
-    simulate_programs(plan, &Programs::new(plan, Operations::default()), control)
+    simulate_programs(plan, &Programs::new(plan, &[]), control)
 }
 
 /// Runs the flows of `plan` with the given programs at the hosts, to their end, to the time limit, or until `control`

@@ -2,7 +2,7 @@
 
 use super::support::{self, plan as plan_of};
 use std::sync::Arc;
-use strandway_collective::{Operations, Programs};
+use strandway_collective::{InNetwork, Operation, Programs};
 use strandway_fabric::fault::{FaultKind, FaultPlan};
 use strandway_fabric::loss::Burst;
 use strandway_fabric::measure::{End, Measurements};
@@ -100,9 +100,12 @@ impl Case {
     fn run(&self) -> Measurements {
         let hosts = |host: HostId| self.aggregation.host(host);
         let switches = |node: NodeId| self.aggregation.switch(&self.plan.topology, node);
-        let programs = Programs::new(&self.plan, Operations::default())
-            .with(&hosts)
-            .with_switches(&switches, self.aggregation.parts());
+        let operation = |plan: &Arc<Training>| {
+            let (number, hosts) = (plan.job.shape.number, plan.job.workers().to_vec());
+            Operation::InNetwork(InNetwork { number, hosts, first_message: plan.first_message })
+        };
+        let operations: Vec<Operation> = self.aggregation.plans.iter().map(operation).collect();
+        let programs = Programs::new(&self.plan, &operations).with(&hosts).with_switches(&switches);
         simulate_programs(&self.plan, &programs, &Control::new())
     }
 }
@@ -195,7 +198,7 @@ fn a_fabric_whose_switches_run_programs_does_the_same_with_all_other_packets() {
     case.plan.flows[0].start = Start::At(Time(9_000_000_000));
     let with = case.run();
     case.plan.multicast.clear();
-    let without = simulate_programs(&case.plan, &Programs::new(&case.plan, Operations::default()), &Control::new());
+    let without = simulate_programs(&case.plan, &Programs::new(&case.plan, &[]), &Control::new());
     assert_eq!(with.flows, without.flows);
     assert_eq!(with.flows[0].completion().map(|c| c.0 > 0), Some(true));
 }

@@ -3,7 +3,7 @@
 
 use super::support::{leaf_spine, plain};
 use std::sync::{Arc, Mutex};
-use strandway_collective::{Operations, Programs};
+use strandway_collective::Programs;
 use strandway_fabric::fault::{FaultKind, FaultPlan};
 use strandway_fabric::loss::Burst;
 use strandway_proto::application::{Action, Application, Channel, Event};
@@ -86,7 +86,7 @@ fn questions_are_answered_over_lossy_links() {
             let (waiting, log) = (Vec::new(), Arc::clone(&noted));
             Some(Box::new(Curious { host: host.0, number: 0, asked: Time::ZERO, waiting, again: false, log }))
         };
-        let programs = Programs::new(&plan, Operations::default()).with(&make);
+        let programs = Programs::new(&plan, &[]).with(&make);
         let measured = simulate_programs(&plan, &programs, &Control::new());
         assert_eq!(measured.end, strandway_fabric::measure::End::Finished);
         assert!(measured.packets.lost > 20, "{} lost", measured.packets.lost);

@@ -3,7 +3,7 @@
 
 use super::support::{self, US, build, link, permutation, plain};
 use std::sync::{Arc, Mutex};
-use strandway_collective::{Operations, Programs};
+use strandway_collective::Programs;
 use strandway_fabric::fault::{FaultKind, FaultPlan};
 use strandway_fabric::loss::Burst;
 use strandway_fabric::measure::{End, Measurements};
@@ -85,7 +85,7 @@ fn cast(plan: &Plan, roots: &[u32], rate: Rate) -> (Measurements, Vec<Got>) {
         };
         Some(Box::new(CastingHost { cast: root.then_some(cast), done: !root, got: Arc::clone(&noted), host: host.0 }))
     };
-    let programs = Programs::new(plan, Operations::default()).with(&make);
+    let programs = Programs::new(plan, &[]).with(&make);
     let measured = simulate_programs(plan, &programs, &Control::new());
     let mut got = got.lock().expect("nobody panics").clone();
     got.sort_unstable();

@@ -3,7 +3,7 @@
 use super::support::{leaf_spine, permutation, plan, preset, run};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use strandway_collective::{Operations, Programs};
+use strandway_collective::Programs;
 use strandway_fabric::measure::End;
 use strandway_fabric::{Measurements, NodeId, Plan};
 use strandway_proto::program::{Act, Fate, Program, Scope};
@@ -51,7 +51,7 @@ fn watched(plan: &Plan, scope: Scope, refused: Option<HostId>) -> (Measurements,
     let counter = |switch: NodeId| -> Option<Box<dyn Program>> {
         Some(Box::new(Counter { switch: switch.0, scope, refused, seen: Arc::clone(&seen) }))
     };
-    let programs = Programs::new(plan, Operations::default()).with_switches(&counter, Vec::new());
+    let programs = Programs::new(plan, &[]).with_switches(&counter);
     let measured = simulate_programs(plan, &programs, &Control::new());
     let seen = seen.lock().expect("no thread panics").clone();
     (measured, seen)

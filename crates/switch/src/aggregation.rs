@@ -8,7 +8,6 @@ use crate::training::{AnyWorker, Plan, Training};
 use crate::window::START;
 use crate::worker::{Worker, WorkerSettings};
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 use strandway_fabric::topology::{NodeId, NodeKind, Topology};
 use strandway_proto::aggregate::Counts;
@@ -135,11 +134,6 @@ impl Aggregation {
         let Settings { system, slots, every, .. } = self.settings;
         let rtt = jobs.iter().map(|job| job.shape.rtt).max().unwrap_or(Span::ZERO);
         Some(system.program(&jobs, leaf, slots, rtt, every))
-    }
-
-    /// The numbers of the messages of each job.
-    pub fn parts(&self) -> Vec<Range<u32>> {
-        self.plans.iter().map(|plan| plan.messages()).collect()
     }
 }
 

@@ -94,11 +94,6 @@ impl Plan {
         self.layers.iter().fold(Span::ZERO, |sum, layer| sum + layer.forward + layer.backward)
     }
 
-    /// The numbers of all workers' parts.
-    pub fn messages(&self) -> std::ops::Range<u32> {
-        self.first_message..self.first_message + self.job.workers().len() as u32
-    }
-
     /// The first key after the shares of the first `steps` steps of the chains, if the job keeps step with an
     /// all-gather.
     fn end_of_steps(&self, steps: u32) -> u64 {

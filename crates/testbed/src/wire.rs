@@ -17,13 +17,14 @@ use std::net::SocketAddrV6;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
-use strandway_collective::{Group, Multicast, Programs};
+use strandway_collective::{Operation, Programs};
 use strandway_fabric::measure::{End, FlowRecord, LinkCounters, PacketCounters, PathRow};
 use strandway_fabric::tally::Tally;
 use strandway_fabric::{Measurements, Plan};
 use strandway_lab::Experiment;
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{ConnectionStats, HostId};
+use strandway_scenario::CollectivePlan;
 use strandway_udp::{Node, Reason, RemoteRegion};
 
 /// Why a run has no result.
@@ -112,7 +113,7 @@ pub struct WireProgress {
 /// The state that the threads of all hosts share.
 struct Shared<'a> {
     plan: &'a Plan,
-    groups: &'a [Group],
+    operations: &'a [Operation],
     programs: &'a Programs<'a>,
     /// The addresses of each host, set when its node is open.
     addresses: Vec<OnceLock<Vec<SocketAddrV6>>>,
@@ -135,9 +136,8 @@ struct Shared<'a> {
     /// Ends the run early: interruption, time limit, or an error at another host.
     stop: AtomicBool,
     stats: Mutex<Vec<ConnectionStats>>,
-    multicasts: &'a [Multicast],
     teams: Teams,
-    /// By collective, as in [`Measurements::tallies`].
+    /// By operation, as in [`Measurements::tallies`].
     tallies: Mutex<Vec<Tally>>,
     failure: Mutex<Option<WireError>>,
     /// The changes of MRC's paths, in the order in which hosts read them.
@@ -222,10 +222,11 @@ pub fn supported(experiment: &Experiment) -> Result<(), WireError> {
     if experiment.aggregation.is_some() {
         return Err(no_switch_programs());
     }
-    let tabled = experiment.collectives.iter().find(|plan| match plan.execution {
-        strandway_scenario::Execution::Messages(group) => experiment.groups[group].schedule().is_none(),
-        _ => false,
-    });
+    let is_tabled = |plan: &&CollectivePlan| {
+        let group = experiment.operation_of(plan).and_then(Operation::group);
+        group.is_some_and(|group| group.schedule().is_none())
+    };
+    let tabled = experiment.collectives.iter().find(is_tabled);
     if let Some(plan) = tabled.filter(|plan| plan.job.is_none()) {
         return no(format!(
             "the collective `{}` with algorithm = \"{}\" runs in the simulator only: write algorithm = \"ring\", or use \
@@ -264,7 +265,7 @@ pub fn run(
     each: impl FnMut(WireProgress, Duration) -> bool,
 ) -> Result<Measurements, WireError> {
     supported(experiment)?;
-    execute(experiment, &experiment.multicasts, &experiment.programs(), copying, open, each)
+    execute(experiment, &experiment.programs(), copying, open, each)
 }
 
 /// Runs an experiment as [`run`] does, with custom programs at the hosts. They use the plan's channels and no
@@ -279,12 +280,11 @@ pub fn run_programs(
     each: impl FnMut(WireProgress, Duration) -> bool,
 ) -> Result<Measurements, WireError> {
     supported(experiment)?;
-    execute(experiment, &[], programs, &Copying::default(), open, each)
+    execute(experiment, programs, &Copying::default(), open, each)
 }
 
 fn execute(
     experiment: &Experiment,
-    multicasts: &[Multicast],
     programs: &Programs<'_>,
     copying: &Copying,
     open: impl Fn(u32) -> Result<Node, String> + Sync,
@@ -293,11 +293,13 @@ fn execute(
     let plan = &experiment.plan;
     let hosts = plan.topology.hosts() as usize;
     let rows = plan.flows.len();
-    let count = rows + multicasts.iter().map(|multicast| multicast.ranks.count() as usize).sum::<usize>();
+    let operations = programs.operations();
+    let multicasts = operations.iter().filter_map(Operation::multicast);
+    let count = rows + multicasts.map(|multicast| multicast.ranks.count() as usize).sum::<usize>();
     let stamps = || (0..rows).map(|_| AtomicU64::new(0)).collect();
     let shared = Shared {
         plan,
-        groups: &experiment.groups,
+        operations,
         programs,
         addresses: (0..hosts).map(|_| OnceLock::new()).collect(),
         remotes: plan.connections.iter().map(|_| OnceLock::new()).collect(),
@@ -312,9 +314,8 @@ fn execute(
         has_mail: (0..hosts).map(|_| AtomicBool::new(false)).collect(),
         stop: AtomicBool::new(false),
         stats: Mutex::new(vec![ConnectionStats::default(); plan.connections.len()]),
-        multicasts,
-        teams: Teams::new(plan, multicasts, copying)?,
-        tallies: Mutex::new(vec![Tally::default(); programs.groups()]),
+        teams: Teams::new(plan, operations, copying)?,
+        tallies: Mutex::new(vec![Tally::default(); operations.len()]),
         failure: Mutex::new(None),
         path_events: Mutex::default(),
     };

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use strandway_collective::{Operations, Programs};
+use strandway_collective::Programs;
 use strandway_lab::{Experiment, Scenario, check};
 use strandway_sim::{Control, simulate_programs};
 use strandway_testbed::wire;
@@ -96,12 +96,12 @@ fn main() {
     let experiment: Experiment =
         Scenario::from_text("scenario", SCENARIO).and_then(|s| check(&s)).unwrap_or_else(|e| panic!("{e}"));
     let (trips, simulated) = median(|make| {
-        let programs = Programs::new(&experiment.plan, Operations::default()).with(make);
+        let programs = Programs::new(&experiment.plan, &[]).with(make);
         simulate_programs(&experiment.plan, &programs, &Control::new());
     });
     println!("simulated:  {trips} round trips, median {simulated:.2} us");
     let (trips, real) = median(|make| {
-        let programs = Programs::new(&experiment.plan, Operations::default()).with(make);
+        let programs = Programs::new(&experiment.plan, &[]).with(make);
         let open = |_: u32| {
             let mut config = Config::new(&[7; 32]).map_err(|e| e.to_string())?;
             config.profile = (*experiment.plan.profiles[0]).clone();

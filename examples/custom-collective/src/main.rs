@@ -10,7 +10,7 @@ use strandway_sim::Control;
 
 // snippet: begin
 use strandway_collective::recipe::Does;
-use strandway_collective::{Collective, Plans, Recipe, RecipeBuilder, RecipeError};
+use strandway_collective::{Collective, Operation, Plans, Recipe, RecipeBuilder, RecipeError};
 
 /// All-gather in both directions of a ring: in each step a rank passes one block to its right and one to its left, so
 /// the last block arrives after half as many steps as in a ring.
@@ -67,7 +67,7 @@ fn experiment(algorithm: &str) -> Result<Experiment, Problems> {
 
 /// The experiment's only collective follows this recipe, over connections between the recipe's ranks.
 fn follow(experiment: &mut Experiment, recipe: Recipe) {
-    let collective = &mut experiment.groups[0];
+    let Operation::Messages(collective) = &mut experiment.operations[0] else { return };
     let connection = |&(from, to): &(u32, u32)| ConnectionPlan {
         source: collective.hosts[from as usize],
         destination: collective.hosts[to as usize],
@@ -75,7 +75,7 @@ fn follow(experiment: &mut Experiment, recipe: Recipe) {
     };
     experiment.plan.connections = recipe.channels().iter().map(connection).collect();
     experiment.collectives[0].algorithm = recipe.name().to_string();
-    *collective = collective.with(Plans::Tabled { recipe: Arc::new(recipe), bytes: experiment.collectives[0].bytes });
+    **collective = collective.with(Plans::Tabled { recipe: Arc::new(recipe), bytes: experiment.collectives[0].bytes });
 }
 
 /// The time of the collective in microseconds.

@@ -117,7 +117,7 @@ fn delays(profile: &str) -> Result<(Experiment, Vec<Delay>), Problems> {
     let telemetry = |switch: NodeId| -> Option<Box<dyn Program>> {
         Some(Box::new(Telemetry { postcards: Arc::clone(&postcards[&switch.0]) }))
     };
-    let programs = experiment.programs().with_switches(&telemetry, Vec::new());
+    let programs = experiment.programs().with_switches(&telemetry);
     let watched = simulate_programs(&experiment.plan, &programs, &Control::new());
     assert_eq!(watched.digest, simulate(&experiment, &Control::new()).digest, "watching changes nothing");
     let delays = join(&postcards);

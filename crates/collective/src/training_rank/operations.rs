@@ -1,13 +1,15 @@
 //! The operations of a rank: the one that an event belongs to, and the programs that perform them.
 
-use super::{Operations, Part, State, TrainingRank};
+use super::{Part, State, TrainingRank};
 use crate::collective_rank::CollectiveRank;
+use crate::group::Group;
 use crate::multicast::MulticastRank;
+use crate::operation::Operation;
 use crate::programs::AnyApplication;
 use crate::schedule::Rank;
-use crate::script::Operation;
+use crate::script::RankOperation;
 use crate::server::IntraServer;
-use crate::transfer::Transfer;
+use crate::transfer::{Pipe, Transfer};
 use std::ops::Range;
 use strandway_proto::application::{Application, Event};
 use strandway_proto::units::Time;
@@ -19,8 +21,8 @@ pub(super) enum Concern {
     Message(u32),
     /// The number of a multicast.
     Task(u32),
-    /// The number of an [`Operation::Own`].
-    Own(u16),
+    /// The number of an [`InNetwork`](crate::InNetwork).
+    InNetwork(u16),
     /// The index of an operation inside a server.
     Local(u32),
 }
@@ -38,8 +40,8 @@ impl TrainingRank<'_> {
                 let at = self.locals.binary_search_by_key(&local, |&(local, _)| local).ok()?;
                 Some(self.locals[at].1)
             }
-            Concern::Task(_) | Concern::Own(_) => {
-                let place = self.operations.iter().position(|operation| concerns(&self.all, operation, what))?;
+            Concern::Task(_) | Concern::InNetwork(_) => {
+                let place = self.operations.iter().position(|operation| concerns(self.all, operation, what))?;
                 Some(place as u32)
             }
         }
@@ -64,28 +66,30 @@ impl TrainingRank<'_> {
             State::Unmade => {}
         }
         let mut program = match self.operations[place as usize] {
-            Operation::Messages { group, rank } => {
-                AnyApplication::Collective(Box::new(CollectiveRank::new(&self.all.groups[group as usize], Rank(rank))))
+            RankOperation::Member { operation, rank } => match &self.all[operation as usize] {
+                Operation::Messages(group) => {
+                    AnyApplication::Collective(Box::new(CollectiveRank::new(group, Rank(rank))))
+                }
+                Operation::Multicast(multicast) => {
+                    AnyApplication::Multicast(Box::new(MulticastRank::new(multicast, rank)))
+                }
+                Operation::InNetwork(network) => {
+                    AnyApplication::Custom(self.make.and_then(|make| make(network.number, rank))?)
+                }
+                Operation::Job(_) | Operation::PointToPoint(_) => unreachable!("operation {operation} has no members"),
+            },
+            RankOperation::Send { pipe, index } => {
+                AnyApplication::Transfer(Transfer::new(pipe_of(self.all, pipe), index, true))
             }
-            Operation::Multicast { multicast, rank } => {
-                AnyApplication::Multicast(Box::new(MulticastRank::new(&self.all.multicasts[multicast as usize], rank)))
-            }
-            Operation::Own { number, rank } => {
-                AnyApplication::Custom(self.all.make.and_then(|make| make(number, rank))?)
-            }
-            Operation::Send { pipe, index } => {
-                AnyApplication::Transfer(Transfer::new(&self.all.pipes[pipe as usize], index, true))
-            }
-            Operation::Receive { pipe, index } => {
-                AnyApplication::Transfer(Transfer::new(&self.all.pipes[pipe as usize], index, false))
+            RankOperation::Receive { pipe, index } => {
+                AnyApplication::Transfer(Transfer::new(pipe_of(self.all, pipe), index, false))
             }
             // Frontiers count them.
-            Operation::Hand { .. } => return None,
-            Operation::Inside { local, messages } => {
+            RankOperation::Hand { .. } => return None,
+            RankOperation::Inside { local, messages } => {
                 let job = self.job;
                 let what = job.locals[local as usize];
-                let member =
-                    messages.map(|(group, rank)| CollectiveRank::new(&self.all.groups[group as usize], Rank(rank)));
+                let member = messages.map(|(group, rank)| CollectiveRank::new(group_of(self.all, group), Rank(rank)));
                 let (team, word) = (&job.teams[what.team as usize], job.first_word + local);
                 AnyApplication::IntraServer(Box::new(IntraServer::new(team, what, job.signal_latency, word, member)))
             }
@@ -112,13 +116,13 @@ impl TrainingRank<'_> {
         };
         let Some(place) = self.place(concern) else { return false };
         let (pieces, ours) = match (self.operations[place as usize], event) {
-            (Operation::Send { pipe, .. }, _) => {
-                (self.all.pipes[pipe as usize].pieces, matches!(event, Event::Sent { .. }))
+            (RankOperation::Send { pipe, .. }, _) => {
+                (pipe_of(self.all, pipe).pieces, matches!(event, Event::Sent { .. }))
             }
-            (Operation::Receive { pipe, .. }, _) => {
-                (self.all.pipes[pipe as usize].pieces, matches!(event, Event::Received { .. }))
+            (RankOperation::Receive { pipe, .. }, _) => {
+                (pipe_of(self.all, pipe).pieces, matches!(event, Event::Received { .. }))
             }
-            (Operation::Hand { .. }, Event::Signal { .. }) => (1, true),
+            (RankOperation::Hand { .. }, Event::Signal { .. }) => (1, true),
             _ => return false,
         };
         let over = self.frontier.as_mut().filter(|_| ours).and_then(|frontier| frontier.count(place, pieces));
@@ -155,29 +159,37 @@ impl TrainingRank<'_> {
 }
 
 /// Does this event (`what`) belong to this operation?
-fn concerns(all: &Operations<'_>, operation: &Operation, what: Concern) -> bool {
-    match (*operation, what) {
-        (Operation::Multicast { multicast, .. }, Concern::Task(task)) => {
-            all.multicasts[multicast as usize].task == task
-        }
-        (Operation::Own { number, .. }, Concern::Own(own)) => number == own,
+fn concerns(all: &[Operation], operation: &RankOperation, what: Concern) -> bool {
+    let Some((operation, _)) = operation.member() else { return false };
+    match (&all[operation as usize], what) {
+        (Operation::Multicast(multicast), Concern::Task(task)) => multicast.task == task,
+        (Operation::InNetwork(network), Concern::InNetwork(number)) => network.number == number,
         _ => false,
     }
 }
 
+/// The collective of messages with this index in the table.
+fn group_of(all: &[Operation], operation: u32) -> &Group {
+    all[operation as usize].group().unwrap_or_else(|| unreachable!("operation {operation} has no messages"))
+}
+
+/// The messages from one host to another with this index in the table.
+pub(super) fn pipe_of(all: &[Operation], operation: u32) -> &Pipe {
+    all[operation as usize].pipe().unwrap_or_else(|| unreachable!("operation {operation} is no pipe"))
+}
+
 /// The numbers of the messages of an operation, if it has any.
-pub(super) fn numbers(all: &Operations<'_>, operation: &Operation) -> Option<Range<u32>> {
-    match *operation {
-        Operation::Multicast { multicast, rank } => {
-            let message = all.multicasts[multicast as usize].message(rank).0;
+pub(super) fn numbers(all: &[Operation], operation: &RankOperation) -> Option<Range<u32>> {
+    if let RankOperation::Send { pipe, index } | RankOperation::Receive { pipe, index } = *operation {
+        return Some(pipe_of(all, pipe).numbers_of(index));
+    }
+    let (operation, rank) = operation.member()?;
+    match &all[operation as usize] {
+        Operation::Messages(group) => Some(group.numbers()),
+        Operation::Multicast(multicast) => {
+            let message = multicast.message(rank).0;
             Some(message..message + 1)
         }
-        Operation::Send { pipe, index } | Operation::Receive { pipe, index } => {
-            Some(all.pipes[pipe as usize].numbers_of(index))
-        }
-        Operation::Messages { .. } | Operation::Inside { .. } => {
-            operation.group().map(|(group, _)| all.groups[group as usize].numbers())
-        }
-        Operation::Own { .. } | Operation::Hand { .. } => None,
+        _ => None,
     }
 }

@@ -1,7 +1,8 @@
 //! Begins and ends the steps of a rank, and divides its time among them.
 
 use super::TrainingRank;
-use crate::script::{COMPUTE, Operation, STREAMS_MAX, Step, Work};
+use super::operations::pipe_of;
+use crate::script::{COMPUTE, RankOperation, STREAMS_MAX, Step, Work};
 use crate::transfer::Transfer;
 use std::collections::BTreeSet;
 use strandway_proto::RankTimes;
@@ -118,8 +119,8 @@ impl TrainingRank<'_> {
         let until = match step.work {
             Work::Compute(nominal) => now + self.length(nominal),
             Work::Operation(operation) => match self.operations[operation as usize] {
-                Operation::Send { pipe, index } => {
-                    let pipe = &self.all.pipes[pipe as usize];
+                RankOperation::Send { pipe, index } => {
+                    let pipe = pipe_of(self.all, pipe);
                     let mut sender = Transfer::new(pipe, index, true);
                     sender.begin(now);
                     while let Some(action) = sender.poll_action(now) {
@@ -128,15 +129,15 @@ impl TrainingRank<'_> {
                     over = self.begin_message(operation, pipe.pieces);
                     Time::NEVER
                 }
-                Operation::Receive { pipe, .. } => {
-                    over = self.begin_message(operation, self.all.pipes[pipe as usize].pieces);
+                RankOperation::Receive { pipe, .. } => {
+                    over = self.begin_message(operation, pipe_of(self.all, pipe).pieces);
                     Time::NEVER
                 }
-                Operation::Hand { gives: false, .. } => {
+                RankOperation::Hand { gives: false, .. } => {
                     over = self.begin_message(operation, 1);
                     Time::NEVER
                 }
-                Operation::Hand { local, gives: true } => self.hand(now, step.stream, local),
+                RankOperation::Hand { local, gives: true } => self.hand(now, step.stream, local),
                 _ => {
                     if let Some(at) = self.made(now, operation) {
                         let part = &mut self.live[at];

@@ -1,10 +1,11 @@
 //! Facts of jobs whose gradients switches add: completion times, where sums were made, and how slots were used.
 
+use strandway_collective::Operation;
 use strandway_fabric::Measurements;
 use strandway_proto::aggregate::Counts;
 use strandway_report::spread::place;
 use strandway_report::{AggregationFacts, OccupancyFacts, SwitchFacts};
-use strandway_scenario::{Execution, Experiment};
+use strandway_scenario::Experiment;
 use strandway_switch::Plan;
 
 /// The facts of a run; `None` if no switch adds.
@@ -15,8 +16,8 @@ pub(super) fn facts(experiment: &Experiment, measured: &Measurements) -> Option<
     let area = measured.simulated.0 as f64 * f64::from(slots) * f64::from(switches);
     let (mut all, mut named, mut times) = (Counts::default(), Vec::new(), Vec::new());
     let (mut first, mut last, mut keys) = (None, None, 0);
-    for (collective, job) in experiment.collectives.iter().filter_map(|plan| match plan.execution {
-        Execution::InNetwork(job) => Some((plan, &jobs.plans[job])),
+    for (collective, job) in experiment.collectives.iter().filter_map(|plan| match experiment.operation_of(plan)? {
+        Operation::InNetwork(network) => Some((plan, experiment.aggregated(network)?)),
         _ => None,
     }) {
         let counts = measured.aggregation.get(&job.job.shape.number).copied().unwrap_or_default();

@@ -13,7 +13,7 @@ use strandway_proto::account::{Doing, Spent};
 use strandway_proto::units::{Bytes, Time};
 use strandway_report::OperationFacts;
 use strandway_report::numbers::{percent, us};
-use strandway_scenario::{CollectivePlan, Execution, Experiment};
+use strandway_scenario::{CollectivePlan, Experiment};
 
 /// A collective that takes at most this many times its bound needs no reason.
 const NEAR: f64 = 1.03;
@@ -41,10 +41,9 @@ pub(super) fn explain(
     let tallies: Vec<(&CollectivePlan, &Tally)> =
         plans.iter().filter_map(|plan| Some((*plan, experiment.tally_of(plan, measured)?))).collect();
     let late = |(plan, tally): &(&CollectivePlan, &Tally)| -> Option<f64> {
-        let Execution::Messages(group) = plan.execution else { return None };
         // Ranks of a recipe do different things.
-        experiment.groups[group].schedule()?;
-        let (first, last) = (tally.first?, *ready.get(&(group as u32))?);
+        experiment.operation_of(plan)?.group()?.schedule()?;
+        let (first, last) = (tally.first?, *ready.get(&(plan.operation? as u32))?);
         Some(last.since(first.min(last)).as_us())
     };
     let lates: Vec<f64> = tallies.iter().filter_map(late).collect();

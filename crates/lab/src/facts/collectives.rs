@@ -1,12 +1,12 @@
 //! Facts of collectives.
 
 use super::life::Life;
-use strandway_collective::bandwidth;
+use strandway_collective::{Operation, ScriptedJob, bandwidth};
 use strandway_fabric::Measurements;
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span, Time};
 use strandway_report::CollectiveFacts;
-use strandway_scenario::{CollectivePlan, Execution, Experiment};
+use strandway_scenario::{CollectivePlan, Experiment};
 
 pub(super) fn collectives(experiment: &Experiment, measured: &Measurements, lives: &[Life]) -> Vec<CollectiveFacts> {
     let facts = |plan: &CollectivePlan| {
@@ -17,8 +17,8 @@ pub(super) fn collectives(experiment: &Experiment, measured: &Measurements, live
             tally.map_or_else(|| lives.iter().filter(|l| l.received.is_some()).count() as u64, |t| t.received);
         let started = tally.map_or_else(|| lives.iter().filter_map(|l| l.started).min(), |t| t.first);
         let last = tally.map_or_else(|| lives.iter().filter_map(|l| l.received).max(), |t| t.last);
-        let (received, started, last) = match plan.execution {
-            Execution::OnServers { job, group } => on_servers(experiment, measured, job, group),
+        let (received, started, last) = match experiment.operation_of(plan) {
+            Some(Operation::Job(job)) => on_servers(experiment, measured, plan, job),
             _ => (received, started, last),
         };
         let last = last.filter(|_| received == messages);
@@ -49,14 +49,13 @@ pub(super) fn collectives(experiment: &Experiment, measured: &Measurements, live
 pub(super) fn on_servers(
     experiment: &Experiment,
     measured: &Measurements,
-    job: usize,
-    group: u32,
+    plan: &CollectivePlan,
+    job: &ScriptedJob,
 ) -> (u64, Option<Time>, Option<Time>) {
-    let rails = experiment.rails(job, group).filter_map(|rail| experiment.tally_of(rail, measured));
+    let rails = experiment.rails(plan).filter_map(|rail| experiment.tally_of(rail, measured));
     let received = rails.map(|tally| tally.received).sum();
-    let size = experiment.jobs[job].groups_of;
-    let number = experiment.scripted[job].number;
-    let mine = || measured.ranks.iter().filter(move |rank| rank.job == number && rank.rank / size == group);
+    let (size, group) = (plan.ranks, plan.group.unwrap_or(0));
+    let mine = || measured.ranks.iter().filter(move |rank| rank.job == job.number && rank.rank / size == group);
     let ends: Option<Vec<Time>> = mine().map(|rank| rank.iterations.last().copied()).collect();
     let all = ends.filter(|ends| ends.len() == size as usize);
     (received, mine().filter_map(|rank| rank.begun).min(), all.and_then(|ends| ends.into_iter().max()))

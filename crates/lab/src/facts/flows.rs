@@ -3,12 +3,13 @@
 use super::life::Life;
 use super::unlisted::{self, Crowd, Loose};
 use std::collections::BTreeSet;
+use strandway_collective::Operation;
 use strandway_fabric::Measurements;
 use strandway_fabric::plan::Start;
 use strandway_proto::units::Span;
 use strandway_report::spread::spread;
 use strandway_report::{FlowFacts, Goodput, SlowFlow, Spread};
-use strandway_scenario::{Execution, Experiment, Message};
+use strandway_scenario::{Experiment, Message};
 
 /// Jain's fairness index; `None` without a value.
 pub(super) fn jain(rates: impl Iterator<Item = f64>) -> Option<f64> {
@@ -85,12 +86,13 @@ pub(super) fn payload_link_bytes(experiment: &Experiment, measured: &Measurement
 pub(super) fn delivered(experiment: &Experiment, measured: &Measurements) -> u64 {
     let multicast = experiment.collectives.iter().map(|plan| {
         let complete = experiment.tally_of(plan, measured).map_or(0, |tally| tally.received);
-        if let Execution::InNetwork(_) = plan.execution {
-            return plan.bytes.saturating_mul(complete);
+        match experiment.operation_of(plan) {
+            Some(Operation::InNetwork(_)) => plan.bytes.saturating_mul(complete),
+            Some(Operation::Multicast(multicast)) => {
+                (u128::from(multicast.heard()) * u128::from(complete) / u128::from(plan.ranks)) as u64
+            }
+            _ => 0,
         }
-        let Execution::Multicast(multicast) = plan.execution else { return 0 };
-        let whole = u128::from(experiment.multicasts[multicast].heard()) * u128::from(complete);
-        (whole / u128::from(plan.ranks)) as u64
     });
     let connections = measured.connections.iter().chain([&measured.opened]).map(|c| c.delivered_bytes);
     connections.chain(multicast).sum()
@@ -109,12 +111,14 @@ pub(super) fn goodput(experiment: &Experiment, measured: &Measurements, lives: &
     let span = last.since(first);
     let total = if span == Span::ZERO { 0.0 } else { bytes as f64 * 8e3 / span.0 as f64 };
     let mut senders: BTreeSet<u32> = experiment.plan.connections.iter().map(|c| c.source.0).collect();
-    // Some ranks of a recipe send nothing; the others have connections of the plan.
-    let groups = experiment.groups.iter().filter(|group| group.schedule().is_some());
-    senders.extend(groups.flat_map(|group| group.hosts.iter().map(|host| host.0)));
-    let jobs = experiment.aggregation.iter().flat_map(|all| &all.plans);
-    senders.extend(jobs.flat_map(|plan| plan.job.workers().iter().map(|host| host.0)));
-    senders.extend(experiment.multicasts.iter().flat_map(|m| m.ranks.hosts().iter().map(|h| h.0)));
+    let all_send = |operation: &&Operation| match operation {
+        // Some ranks of a recipe send nothing; the others have connections of the plan.
+        Operation::Messages(group) => group.schedule().is_some(),
+        Operation::Multicast(_) | Operation::InNetwork(_) => true,
+        Operation::Job(_) | Operation::PointToPoint(_) => false,
+    };
+    let operations = experiment.operations.iter().filter(all_send);
+    senders.extend(operations.flat_map(|operation| operation.hosts().iter().map(|host| host.0)));
     let rate =
         |bytes: u64, life: &Life| life.completion().map_or(0.0, |time| bytes as f64 * 8e3 / time.0.max(1) as f64);
     let single = experiment.messages.iter().zip(lives).map(|(m, life)| rate(m.bytes, life));

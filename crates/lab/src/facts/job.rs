@@ -2,13 +2,13 @@
 
 use super::{collective_causes, parts};
 use strandway_collective::script::COMPUTE;
-use strandway_collective::{Operation, ScriptedJob, Work, bandwidth};
+use strandway_collective::{RankOperation, ScriptedJob, Work, bandwidth};
 use strandway_fabric::Measurements;
 use strandway_fabric::tally::Histogram;
 use strandway_proto::RankTimes;
 use strandway_proto::units::{Bytes, Span, Time};
 use strandway_report::{ExposedFacts, JobFacts, OperationFacts, TimelineFacts};
-use strandway_scenario::{CollectivePlan, Execution, Experiment, JobPlan, WholePlan};
+use strandway_scenario::{CollectivePlan, Experiment, JobPlan, WholePlan};
 
 /// Limit on the steps of a timeline: ours.
 const TIMELINE_MAX: usize = 2000;
@@ -18,14 +18,15 @@ const _: () = assert!(TimelineFacts::COMPUTE == COMPUTE);
 
 /// All jobs of a run. `alone` has the time of each job's iterations when it runs alone, if that was requested.
 pub(super) fn facts(experiment: &Experiment, measured: &Measurements, alone: &[Option<f64>]) -> Vec<JobFacts> {
-    let of = |(plan, job): (&JobPlan, &ScriptedJob)| {
+    let of = |plan: &JobPlan| {
+        let job = experiment.script_of(plan);
         let ranks: Vec<&RankTimes> = measured.ranks.iter().filter(|rank| rank.job == job.number).collect();
         one(experiment, measured, plan, job, &ranks)
     };
-    let all = experiment.jobs.iter().zip(&experiment.scripted).enumerate();
+    let all = experiment.jobs.iter().enumerate();
     // Collectives on servers are among the collectives of the report.
-    let jobs = all.filter(|(_, (plan, _))| plan.groups_of == 0).map(|(place, both)| {
-        let mut job = of(both);
+    let jobs = all.filter(|(_, plan)| plan.groups_of == 0).map(|(place, plan)| {
+        let mut job = of(plan);
         let alone = alone.get(place).copied().flatten();
         job.slowdown = job.iteration_us.zip(alone).map(|(beside, alone)| beside / alone);
         job
@@ -150,7 +151,7 @@ fn transfers(
 /// All collectives of one kind.
 fn operations(experiment: &Experiment, measured: &Measurements, kind: &str, places: &[usize]) -> OperationFacts {
     let plans: Vec<&CollectivePlan> = places.iter().map(|&place| &experiment.collectives[place]).collect();
-    if plans.first().is_some_and(|plan| matches!(plan.execution, Execution::Pipe(_))) {
+    if plans.first().and_then(|plan| experiment.operation_of(plan)?.pipe()).is_some() {
         return transfers(experiment, measured, kind, &plans);
     }
     let time = |plan: &&CollectivePlan| -> Option<Span> {
@@ -194,7 +195,7 @@ fn on_servers(plan: &JobPlan, job: &ScriptedJob, ranks: &[&RankTimes]) -> Vec<Op
         let (script, mine) = (job.script(rank.rank), &job.operations[rank.rank as usize]);
         for kept in rank.steps.iter().filter(|kept| kept.ended != Time::NEVER) {
             let Work::Operation(place) = script.steps()[kept.step as usize].work else { continue };
-            let Operation::Inside { local, .. } = mine[place as usize] else { continue };
+            let RankOperation::Inside { local, .. } = mine[place as usize] else { continue };
             let at = plan.wholes.partition_point(|whole| whole.locals.end <= local);
             if plan.wholes.get(at).is_some_and(|whole| whole.locals.contains(&local)) {
                 let (ended, begin, end) = &mut times[at];

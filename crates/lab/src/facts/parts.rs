@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use strandway_collective::script::COMPUTE;
-use strandway_collective::{Operation, Script, ScriptedJob, Work};
+use strandway_collective::{RankOperation, Script, ScriptedJob, Work};
 use strandway_proto::RankTimes;
 use strandway_proto::units::Time;
 use strandway_report::parts::{NAMES, place_of};
@@ -26,10 +26,8 @@ fn place_of_step(script: &Script, kind: u8) -> usize {
 /// For each operation the time at which its last rank was ready for it.
 #[derive(Default)]
 struct Begins {
-    groups: BTreeMap<u32, Time>,
+    members: BTreeMap<u32, Time>,
     locals: BTreeMap<u32, Time>,
-    multicasts: BTreeMap<u32, Time>,
-    own: BTreeMap<u16, Time>,
     /// By pipe and message: the time at which the sender began.
     sent: BTreeMap<(u32, u32), Time>,
 }
@@ -66,46 +64,42 @@ impl Begins {
         };
         for (operation, at) in begun() {
             match operation {
-                Operation::Multicast { multicast, .. } => later(&mut all.multicasts, multicast, at),
-                Operation::Own { number, .. } => later(&mut all.own, number, at),
-                Operation::Send { pipe, index } => later(&mut all.sent, (pipe, index), at),
-                Operation::Hand { local, gives: true } => later(&mut all.locals, local, at),
-                Operation::Receive { .. } | Operation::Hand { .. } => {}
-                Operation::Messages { .. } | Operation::Inside { .. } => {
-                    if let Some((group, _)) = operation.group() {
-                        later(&mut all.groups, group, at);
+                RankOperation::Send { pipe, index } => later(&mut all.sent, (pipe, index), at),
+                RankOperation::Hand { local, gives: true } => later(&mut all.locals, local, at),
+                RankOperation::Receive { .. } | RankOperation::Hand { .. } => {}
+                RankOperation::Member { .. } | RankOperation::Inside { .. } => {
+                    if let Some((member, _)) = operation.member() {
+                        later(&mut all.members, member, at);
                     }
                 }
             }
         }
         // A rank has everything only when all ranks of its server have ended their collectives of messages.
         for (operation, at) in begun() {
-            if let Operation::Inside { local, messages } = operation {
-                let rail = messages.and_then(|(group, _)| all.groups.get(&group).copied()).unwrap_or_default();
+            if let RankOperation::Inside { local, messages } = operation {
+                let rail = messages.and_then(|(rail, _)| all.members.get(&rail).copied()).unwrap_or_default();
                 later(&mut all.locals, local, at.max(rail));
             }
         }
         all
     }
 
-    fn of(&self, operation: &Operation) -> Time {
+    fn of(&self, operation: &RankOperation) -> Time {
         let found = match operation {
-            Operation::Messages { group, .. } => self.groups.get(group),
-            Operation::Inside { local, .. } => self.locals.get(local),
-            Operation::Hand { local, gives: false } => self.locals.get(local),
-            Operation::Multicast { multicast, .. } => self.multicasts.get(multicast),
-            Operation::Own { number, .. } => self.own.get(number),
-            Operation::Receive { pipe, index } => self.sent.get(&(*pipe, *index)),
-            Operation::Send { .. } | Operation::Hand { .. } => None,
+            RankOperation::Member { operation, .. } => self.members.get(operation),
+            RankOperation::Inside { local, .. } => self.locals.get(local),
+            RankOperation::Hand { local, gives: false } => self.locals.get(local),
+            RankOperation::Receive { pipe, index } => self.sent.get(&(*pipe, *index)),
+            RankOperation::Send { .. } | RankOperation::Hand { .. } => None,
         };
         found.copied().unwrap_or_default()
     }
 }
 
-/// For each group of messages, by its index in the run, when its last rank was ready for it; empty if steps' times were
+/// For each operation of several ranks, by its index in the run, when its last rank was ready for it; empty if steps' times were
 /// not kept.
 pub(super) fn ready(job: &ScriptedJob, ranks: &[&RankTimes]) -> BTreeMap<u32, Time> {
-    if job.keeps_steps { Begins::new(job, ranks).groups } else { BTreeMap::new() }
+    if job.keeps_steps { Begins::new(job, ranks).members } else { BTreeMap::new() }
 }
 
 /// The parts of a job's iterations.
@@ -191,7 +185,7 @@ fn walk(
 /// The causes of a rank's waiting, step by step.
 struct Waits<'a> {
     script: &'a Script,
-    mine: &'a [Operation],
+    mine: &'a [RankOperation],
     ended: &'a [Time],
     begins: &'a Begins,
 }

@@ -2,13 +2,13 @@
 //! or, if there are too many, only counts and histograms.
 
 use super::life::Life;
-use strandway_collective::{Group, Multicast, Pipe};
+use strandway_collective::Operation;
 use strandway_fabric::Measurements;
 use strandway_fabric::tally::{Histogram, Reached, Slow, Tally};
 use strandway_proto::HostId;
 use strandway_report::spread::place;
 use strandway_report::{SlowFlow, Spread};
-use strandway_scenario::{CollectivePlan, Execution, Experiment};
+use strandway_scenario::{CollectivePlan, Experiment};
 use strandway_switch::Plan;
 
 /// A message whose times its tally has kept.
@@ -36,18 +36,11 @@ pub(super) struct Part<'a> {
     pub(super) bytes: u64,
     /// Counts and times; `None` if the run did not take place.
     tally: Option<&'a Tally>,
-    of: Of<'a>,
-}
-
-/// The owner of the messages.
-enum Of<'a> {
-    Group(&'a Group),
-    /// One message per rank: the data that it gathers or receives.
-    Multicast(&'a Multicast),
-    /// Messages between two ranks of a job.
-    Pipe(&'a Pipe),
-    /// One message per worker of a job.
-    InNetwork(&'a Plan),
+    /// The owner of the messages. A multicast has one per rank, the data that it gathers or receives; sums in switches
+    /// have one per worker.
+    of: &'a Operation,
+    /// The sizes of sums in switches.
+    sums: Option<&'a Plan>,
 }
 
 /// All such messages of an experiment.
@@ -61,27 +54,14 @@ pub(super) struct Crowd<'a> {
 impl<'a> Crowd<'a> {
     pub(super) fn new(experiment: &'a Experiment, measured: &'a Measurements) -> Crowd<'a> {
         let part = |plan: &'a CollectivePlan| {
-            let (total, bytes, of) = match plan.execution {
-                Execution::Messages(group) => {
-                    let group = &experiment.groups[group];
-                    (group.messages(), group.plans().volume(), Of::Group(group))
-                }
-                Execution::Multicast(multicast) => {
-                    let multicast = &experiment.multicasts[multicast];
-                    (u64::from(multicast.ranks.count()), multicast.heard(), Of::Multicast(multicast))
-                }
-                Execution::Pipe(pipe) => {
-                    let pipe = &experiment.pipes[pipe];
-                    (pipe.messages(), pipe.bytes.saturating_mul(pipe.count.into()), Of::Pipe(pipe))
-                }
-                Execution::InNetwork(job) => {
-                    let job = experiment.aggregation.as_ref()?.plans.get(job)?;
-                    let workers = job.job.workers().len() as u64;
-                    (workers, plan.bytes.saturating_mul(workers), Of::InNetwork(job))
-                }
-                Execution::Flows | Execution::OnServers { .. } => return None,
+            let of = experiment.operation_of(plan)?;
+            let sums = match of {
+                Operation::InNetwork(network) => Some(&**experiment.aggregated(network)?),
+                _ => None,
             };
-            Some(Part { class: plan.class, total, bytes, tally: experiment.tally_of(plan, measured), of })
+            let total = of.messages();
+            let bytes = of.bytes().unwrap_or_else(|| plan.bytes.saturating_mul(total));
+            Some(Part { class: plan.class, total, bytes, tally: experiment.tally_of(plan, measured), of, sums })
         };
         let (mut parts, mut rows) = (Vec::new(), Vec::new());
         for part in experiment.collectives.iter().filter(|plan| plan.tallied).filter_map(part) {
@@ -121,7 +101,7 @@ impl<'a> Crowd<'a> {
     pub(super) fn slowest(&self) -> Vec<SlowFlow> {
         let of = |part: &Part<'a>| -> Vec<SlowFlow> {
             let slow = part.tally.map_or(&[][..], |t| &t.slowest);
-            slow.iter().filter_map(|slow| named(&part.of, slow)).collect()
+            slow.iter().filter_map(|slow| named(part, slow)).collect()
         };
         self.parts.iter().flat_map(of).collect()
     }
@@ -144,14 +124,13 @@ impl Part<'_> {
 /// The messages of a collective, if its tally has the times of each. Messages that were never posted are among them.
 fn loose(part: &Part<'_>) -> Option<Vec<Loose>> {
     let log = part.tally?.log.as_ref()?;
-    let (numbers, profile) = match part.of {
-        Of::Group(group) => (group.numbers(), group.profile),
-        Of::Pipe(pipe) => (pipe.numbers(), pipe.profile),
-        Of::Multicast(_) | Of::InNetwork(_) => return None,
-    };
+    if !matches!(part.of, Operation::Messages(_) | Operation::PointToPoint(_)) {
+        return None;
+    }
+    let (numbers, profile) = (part.of.numbers(), part.of.profile());
     let first = numbers.start;
     let of = |number: u32| -> Option<Loose> {
-        let (ends, bytes) = ends(&part.of, number)?;
+        let (ends, bytes) = ends(part.of, number)?;
         Some(Loose { class: part.class, profile, ends, bytes, life: Life::default() })
     };
     let mut rows: Vec<Loose> = numbers.map(of).collect::<Option<_>>()?;
@@ -168,32 +147,33 @@ fn loose(part: &Part<'_>) -> Option<Vec<Loose>> {
 }
 
 /// Sender, receiver and length of a message between two hosts.
-fn ends(of: &Of<'_>, number: u32) -> Option<((HostId, HostId), u64)> {
+fn ends(of: &Operation, number: u32) -> Option<((HostId, HostId), u64)> {
     match of {
-        Of::Group(group) => group.ends(number),
-        Of::Pipe(pipe) => Some(((pipe.from, pipe.to), pipe.length(pipe.piece_of(number)?))),
-        Of::Multicast(_) | Of::InNetwork(_) => None,
+        Operation::Messages(group) => group.ends(number),
+        Operation::PointToPoint(pipe) => Some((pipe.ends.into(), pipe.length(pipe.piece_of(number)?))),
+        Operation::Multicast(_) | Operation::InNetwork(_) | Operation::Job(_) => None,
     }
 }
 
 /// One of the slowest messages of a collective, with its name.
-fn named(of: &Of<'_>, slow: &Slow) -> Option<SlowFlow> {
-    let (name, bytes) = match of {
-        Of::Group(_) | Of::Pipe(_) => {
-            let ((from, to), bytes) = ends(of, slow.message)?;
+fn named(part: &Part<'_>, slow: &Slow) -> Option<SlowFlow> {
+    let rank = slow.message.checked_sub(part.of.numbers().start)?;
+    let host = || part.of.hosts().get(rank as usize).map(|host| host.0);
+    let (name, bytes) = match part.of {
+        Operation::Messages(_) | Operation::PointToPoint(_) => {
+            let ((from, to), bytes) = ends(part.of, slow.message)?;
             (format!("host{}->host{}", from.0, to.0), bytes)
         }
-        Of::Multicast(multicast) => {
-            let rank = slow.message.checked_sub(multicast.first_message)?;
+        Operation::Multicast(multicast) => {
             let own = multicast.share_of(rank).map_or(0, |share| multicast.layout.share(share).1);
-            (format!("multicast->host{}", multicast.ranks.host(rank).0), multicast.layout.bytes() - own)
+            (format!("multicast->host{}", host()?), multicast.layout.bytes() - own)
         }
-        Of::InNetwork(job) => {
-            let worker = slow.message.checked_sub(job.first_message)?;
-            let host = job.job.workers().get(worker as usize)?;
-            let lanes = u64::from(job.job.shape.elements);
-            (format!("job{}->host{}", job.job.shape.number, host.0), 4 * lanes * job.keys() * u64::from(job.iterations))
+        Operation::InNetwork(network) => {
+            let sums = part.sums?;
+            let bytes = 4 * u64::from(sums.job.shape.elements) * sums.keys() * u64::from(sums.iterations);
+            (format!("job{}->host{}", network.number, host()?), bytes)
         }
+        Operation::Job(_) => return None,
     };
     Some(SlowFlow { name, bytes, start_us: slow.started.as_us(), fct_us: slow.took.as_us() })
 }

@@ -8,10 +8,10 @@
 //! tell them apart.
 
 use std::collections::BTreeMap;
-use strandway_collective::Operation;
+use strandway_collective::{Operation, RankOperation};
 use strandway_fabric::{LinkId, NodeId, Topology};
 use strandway_proto::HostId;
-use strandway_scenario::{Execution, Experiment};
+use strandway_scenario::Experiment;
 
 /// Limit on the rounds of the refinement: ours. Colours settle within a few diameters of the fabric.
 const ROUNDS_MAX: usize = 64;
@@ -94,14 +94,19 @@ impl Graph {
         graph.flows(experiment);
         graph.jobs(experiment);
         graph.collectives(experiment);
-        for pipe in &experiment.pipes {
-            graph.traffic(topology, pipe.from, pipe.to, mix(pipe.bytes, pipe.count.into()));
-        }
-        for group in experiment.groups.iter().filter(|group| group.schedule().is_none()) {
-            for message in 0..group.plans().messages() as u32 {
-                if let Some(((from, to), bytes)) = group.ends(group.number_of(message, 0)) {
-                    graph.traffic(topology, from, to, mix(11, bytes));
+        for operation in &experiment.operations {
+            match operation {
+                Operation::PointToPoint(pipe) => {
+                    graph.traffic(topology, pipe.ends[0], pipe.ends[1], mix(pipe.bytes, pipe.count.into()));
                 }
+                Operation::Messages(group) if group.schedule().is_none() => {
+                    for message in 0..group.plans().messages() as u32 {
+                        if let Some(((from, to), bytes)) = group.ends(group.number_of(message, 0)) {
+                            graph.traffic(topology, from, to, mix(11, bytes));
+                        }
+                    }
+                }
+                _ => {}
             }
         }
         if experiment.aggregation.is_some() {
@@ -141,8 +146,10 @@ impl Graph {
 
     /// The roles of hosts in jobs.
     fn jobs(&mut self, experiment: &Experiment) {
-        let differs = |group: &u32| experiment.groups[*group as usize].schedule().is_none();
-        for job in &experiment.scripted {
+        let differs = |member: &u32| {
+            experiment.operations[*member as usize].group().is_some_and(|group| group.schedule().is_none())
+        };
+        for job in experiment.operations.iter().filter_map(Operation::job) {
             for (rank, host) in job.hosts.iter().enumerate() {
                 let mut role = mix(u64::from(job.number) + 5, u64::from(job.roles[rank]));
                 if job.stragglers > 0.0 {
@@ -151,19 +158,21 @@ impl Graph {
                 }
                 let kinds = job.operations[rank].iter().map(|operation| match operation {
                     // Ranks of a recipe differ, and so do the messages of a server: nothing here is taken as alike.
-                    Operation::Messages { group, rank } if differs(group) => {
-                        mix(mix(8, (*group).into()), (*rank).into())
+                    RankOperation::Member { operation, rank } if differs(operation) => {
+                        mix(mix(8, (*operation).into()), (*rank).into())
                     }
-                    Operation::Messages { .. } => 1,
-                    Operation::Multicast { .. } => 2,
-                    Operation::Own { .. } => 3,
-                    Operation::Send { .. } => 4,
-                    Operation::Receive { .. } => 5,
-                    Operation::Hand { local, gives } => mix(mix(9, u64::from(*local)), u64::from(*gives)),
-                    Operation::Inside { messages: Some((group, rank)), .. } if differs(group) => {
+                    RankOperation::Member { operation, .. } => match &experiment.operations[*operation as usize] {
+                        Operation::Multicast(_) => 2,
+                        Operation::InNetwork(_) => 3,
+                        _ => 1,
+                    },
+                    RankOperation::Send { .. } => 4,
+                    RankOperation::Receive { .. } => 5,
+                    RankOperation::Hand { local, gives } => mix(mix(9, u64::from(*local)), u64::from(*gives)),
+                    RankOperation::Inside { messages: Some((group, rank)), .. } if differs(group) => {
                         mix(mix(10, (*group).into()), (*rank).into())
                     }
-                    Operation::Inside { messages, .. } => 6 + u64::from(messages.is_some()),
+                    RankOperation::Inside { messages, .. } => 6 + u64::from(messages.is_some()),
                 });
                 role = kinds.fold(role, mix);
                 let colour = &mut self.colours[experiment.plan.topology.host(*host).0 as usize];
@@ -179,11 +188,9 @@ impl Graph {
         // For each list of hosts, in order, and each algorithm: the number of its collectives and their bytes, hashed.
         let mut groups: BTreeMap<(&[HostId], &str), u64> = BTreeMap::new();
         for made in &experiment.collectives {
-            let hosts: &[HostId] = match made.execution {
-                Execution::Messages(place) if experiment.groups[place].schedule().is_some() => {
-                    &experiment.groups[place].hosts
-                }
-                Execution::Multicast(place) => experiment.multicasts[place].ranks.hosts(),
+            let hosts: &[HostId] = match experiment.operation_of(made) {
+                Some(Operation::Messages(group)) if group.schedule().is_some() => &group.hosts,
+                Some(Operation::Multicast(multicast)) => multicast.ranks.hosts(),
                 _ => continue,
             };
             let sum = groups.entry((hosts, &made.algorithm)).or_insert(0);

@@ -1,7 +1,7 @@
 //! Collectives whose ranks are the GPUs of servers: when they are, and with how many ranks.
 
 use super::placement::Placed;
-use super::{CollectiveKeys, Way};
+use super::{AlgorithmKeys, CollectiveKeys};
 use crate::job::OnServers;
 use crate::maker::{Maker, fits};
 use strandway_collective::{Algorithm, Placement};
@@ -56,8 +56,8 @@ impl Maker<'_> {
         if fits(self.context.rate, Bytes(bytes.saturating_mul(servers.gpus.into()))).is_none() {
             return self.complain("size", self.workload.common.size, "takes longer than a run can last", "write less");
         }
-        let window = match written.way {
-            Way::Schedule(Algorithm::AllToAll { window }) => window,
+        let window = match written.algorithm {
+            AlgorithmKeys::Schedule(Algorithm::AllToAll { window }) => window,
             _ => 1,
         };
         let random = written.placement.placement == Placement::Random;

@@ -1,9 +1,8 @@
 //! Approximate numbers of packet hops, against which progress is measured.
 
 use super::Experiment;
-use crate::plans::Execution;
 use crate::plans::Message;
-use strandway_collective::{Group, Multicast, Pipe, Rank, Schedule};
+use strandway_collective::{Group, InNetwork, Multicast, Operation, Pipe, Rank, Schedule};
 
 impl Experiment {
     /// Approximate number of packet hops of the run without retransmissions; progress is measured against it.
@@ -17,15 +16,15 @@ impl Experiment {
             data as f64 * (1.0 + acks)
         };
         let rows = self.messages.iter().map(hops).sum::<f64>();
-        let tallied = self.collectives.iter().filter(|c| c.tallied).map(|c| match c.execution {
-            Execution::Messages(group) => {
-                let group = &self.groups[group];
+        let tallied = self.collectives.iter().filter(|c| c.tallied).filter_map(|c| self.operation_of(c));
+        let tallied = tallied.map(|operation| match operation {
+            Operation::Messages(group) => {
                 group.schedule().map_or_else(|| self.hops_of_table(group), |schedule| self.hops_of(group, schedule))
             }
-            Execution::Multicast(multicast) => self.hops_of_multicast(&self.multicasts[multicast]),
-            Execution::InNetwork(job) => self.hops_in_network(job),
-            Execution::Pipe(pipe) => self.hops_of_pipe(&self.pipes[pipe]),
-            Execution::Flows | Execution::OnServers { .. } => 0.0,
+            Operation::Multicast(multicast) => self.hops_of_multicast(multicast),
+            Operation::InNetwork(network) => self.hops_in_network(network),
+            Operation::PointToPoint(pipe) => self.hops_of_pipe(pipe),
+            Operation::Job(_) => 0.0,
         });
         (rows + tallied.sum::<f64>()) as u64
     }
@@ -53,7 +52,7 @@ impl Experiment {
         let mtu = f64::from(transport.mtu);
         let packets = (pipe.bytes as f64 / f64::from(pipe.pieces) / mtu).ceil().max(1.0);
         let acks = mtu / (transport.ack_every.0 as f64).max(mtu);
-        let hops = self.plan.topology.hops(pipe.from, pipe.to) as f64;
+        let hops = self.plan.topology.hops(pipe.ends[0], pipe.ends[1]) as f64;
         pipe.messages() as f64 * (packets * (1.0 + acks)).max(packets + 1.0) * hops
     }
 
@@ -89,8 +88,8 @@ impl Experiment {
 
     /// Packet hops of a job whose gradients switches add: every fragment crosses its worker's cable upwards, and every
     /// result downwards.
-    fn hops_in_network(&self, job: usize) -> f64 {
-        let Some(plan) = self.aggregation.as_ref().and_then(|all| all.plans.get(job)) else { return 0.0 };
+    fn hops_in_network(&self, network: &InNetwork) -> f64 {
+        let Some(plan) = self.aggregated(network) else { return 0.0 };
         let racks = plan.job.racks().len() as f64;
         let between = if racks > 1.0 { 4.0 * racks } else { 0.0 };
         (plan.keys() * u64::from(plan.iterations)) as f64 * (2.0 * plan.job.workers().len() as f64 + between)

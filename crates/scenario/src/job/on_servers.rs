@@ -10,8 +10,8 @@ use super::place::{KEPT_MAX, Placer};
 use super::role::Sort;
 use super::{JobKeys, Placement, model};
 use crate::maker::Maker;
+use crate::plans::CollectivePlan;
 use crate::plans::JobPlan;
-use crate::plans::{CollectivePlan, Execution};
 use strandway_collective::script::COMPUTE;
 use strandway_collective::{Collective, Script, Step, Work};
 use strandway_import::trace::Kind;
@@ -132,7 +132,7 @@ impl Maker<'_> {
         let name = self.workload.class.clone();
         let plan = JobPlan { name: name.clone(), groups_of: size, ..JobPlan::default() };
         let class = self.class;
-        let (job, first) = (self.traffic.jobs.len(), self.traffic.collectives.len());
+        let first = self.traffic.collectives.len();
         let mut placer = Placer::new(&written, &servers, taken, self, plan);
         let Some((operations, inside)) = placer.groups(&made) else { return };
         let step = Step {
@@ -153,6 +153,7 @@ impl Maker<'_> {
         (placer.plan.bound, placer.plan.longest) = (bound, Span(bound.0.saturating_mul(2)));
         let steps = u64::from(ranks).min(KEPT_MAX);
         placer.finish(vec![script], vec![0; ranks as usize], operations, steps);
+        let operation = self.traffic.jobs.last().map(|job| job.operation);
         let groups = ranks / size;
         for group in 0..groups {
             let several = groups > 1;
@@ -163,7 +164,7 @@ impl Maker<'_> {
                 algorithm: algorithm.clone(),
                 ranks: size,
                 bytes: made.bytes,
-                execution: Execution::OnServers { job, group },
+                operation,
                 placement: placement.to_string(),
                 class,
                 messages: 0..0,
@@ -177,7 +178,7 @@ impl Maker<'_> {
 
 impl Placer<'_, '_> {
     /// The operation of each rank, and the time of the links inside a server.
-    fn groups(&mut self, made: &OnServers) -> Option<(Vec<Vec<strandway_collective::Operation>>, Span)> {
+    fn groups(&mut self, made: &OnServers) -> Option<(Vec<Vec<strandway_collective::RankOperation>>, Span)> {
         let mut operations = Vec::with_capacity(made.ranks as usize);
         for group in 0..made.ranks / made.size {
             let members: Vec<u32> = (group * made.size..(group + 1) * made.size).collect();

@@ -15,13 +15,13 @@ use super::{JobKeys, Placement};
 use crate::collective::bounds::add_bytes;
 use crate::fsdp::STEPS_MAX;
 use crate::maker::{Maker, fits};
+use crate::plans::CollectivePlan;
 use crate::plans::JobPlan;
-use crate::plans::{CollectivePlan, Execution};
 use crate::reduction::Reduction;
 use crate::servers::Servers;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use strandway_collective::{Local, Operation, Recipe, Script, ScriptedJob, Team};
+use strandway_collective::{Local, Operation, RankOperation, Recipe, Script, ScriptedJob, Team};
 use strandway_import::trace::Kind;
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span};
@@ -41,7 +41,7 @@ pub(super) struct Placer<'a, 'm> {
     pub(super) name: String,
     pub(super) communicators: BTreeMap<(Sort, u32), Communicator>,
     /// Operations that exist already: one per member of a group.
-    made: BTreeMap<(Sort, u32, u8, u32), Vec<Operation>>,
+    made: BTreeMap<(Sort, u32, u8, u32), Vec<RankOperation>>,
     /// Pipes that exist, by stage, direction and the sender's place in its stage.
     pipes: BTreeMap<(u32, bool, u32), Option<u32>>,
     teams: Vec<Team>,
@@ -254,7 +254,7 @@ impl Placer<'_, '_> {
     }
 
     /// Adds the job to the run. `steps` is the number of steps of all ranks together.
-    pub(super) fn finish(self, scripts: Vec<Script>, roles: Vec<u32>, operations: Vec<Vec<Operation>>, steps: u64) {
+    pub(super) fn finish(self, scripts: Vec<Script>, roles: Vec<u32>, operations: Vec<Vec<RankOperation>>, steps: u64) {
         let ranks = self.ranks();
         let hosts: Vec<HostId> = (0..ranks).map(|rank| self.host(rank)).collect();
         let seats = (0..ranks).map(|rank| self.gpu(rank) as u16).collect();
@@ -265,8 +265,7 @@ impl Placer<'_, '_> {
         let Placer { written, servers, maker, plan, teams, locals, .. } = self;
         let number = maker.traffic.jobs.len() as u32;
         let start = maker.moment(start);
-        maker.traffic.jobs.push(plan);
-        maker.traffic.scripted.push(ScriptedJob {
+        let job = ScriptedJob {
             number,
             scripts,
             roles,
@@ -285,7 +284,8 @@ impl Placer<'_, '_> {
             first_message: 0,
             first_word: 0,
             first_order: 0,
-        });
+        };
+        maker.traffic.add_job(plan, job);
     }
 
     fn operation(
@@ -294,7 +294,7 @@ impl Placer<'_, '_> {
         does: Does,
         kind: u8,
         counts: &mut BTreeMap<(Sort, u8), u32>,
-    ) -> Option<Operation> {
+    ) -> Option<RankOperation> {
         match does {
             Does::Collective { sort, collective, bytes, times } => {
                 let count = counts.entry((sort, kind)).or_insert(0);
@@ -346,18 +346,12 @@ impl Placer<'_, '_> {
             let sum = sent.entry(host).or_default();
             *sum = sum.saturating_add(bytes);
         };
-        for made in self.plan.operations.iter().flat_map(|(_, places)| places).map(|&place| &traffic.collectives[place])
-        {
-            match made.execution {
-                Execution::Messages(group) => {
-                    let group = &traffic.groups[group];
-                    add_bytes(group.plans(), |rank, [sent, _]| add(group.host(rank), sent));
-                }
-                Execution::Pipe(pipe) => {
-                    let pipe = &traffic.pipes[pipe];
-                    add(pipe.from, pipe.bytes.saturating_mul(pipe.count.into()));
-                }
-                Execution::Multicast(_) | Execution::Flows | Execution::OnServers { .. } | Execution::InNetwork(_) => {}
+        let places = self.plan.operations.iter().flat_map(|(_, places)| places);
+        for operation in places.filter_map(|&place| traffic.collectives[place].operation) {
+            match &traffic.operations[operation] {
+                Operation::Messages(group) => add_bytes(group.plans(), |rank, [sent, _]| add(group.host(rank), sent)),
+                Operation::PointToPoint(pipe) => add(pipe.ends[0], pipe.bytes.saturating_mul(pipe.count.into())),
+                Operation::Multicast(_) | Operation::Job(_) | Operation::InNetwork(_) => {}
             }
         }
         let most = sent.into_values().max().unwrap_or(0);
@@ -377,9 +371,9 @@ impl Placer<'_, '_> {
         let mut network = 0u128;
         for (_, places) in &self.plan.operations {
             for made in places.iter().map(|&place| &self.maker.traffic.collectives[place]) {
-                let times = match made.execution {
-                    Execution::Pipe(_) => u64::from(self.written.micro_batches * self.written.iterations),
-                    _ => u64::from(made.ranks),
+                let times = match made.operation.and_then(|place| self.maker.traffic.operations[place].pipe()) {
+                    Some(_) => u64::from(self.written.micro_batches * self.written.iterations),
+                    None => u64::from(made.ranks),
                 };
                 network += u128::from(made.bound.0) * u128::from(times);
             }

@@ -5,12 +5,12 @@ use super::kinds::{TRACE_CPU, TRACE_KINDS, TRACE_RECEIVING, TRACE_SENDING, trace
 use super::place::Placer;
 use super::role::Sort;
 use crate::ideal_fct::Alone;
-use crate::plans::Execution;
+use crate::plans::CollectivePlan;
 use crate::servers::Wiring;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use strandway_collective::script::{COMPUTE, FREE, INSIDE};
-use strandway_collective::{Collective, Local, Operation, Pipe, Script, Step, Work};
+use strandway_collective::{Collective, Local, Operation, Pipe, RankOperation, Script, Step, Work};
 use strandway_import::recording::Recorded;
 use strandway_import::trace::{Does, Kind, Trace};
 use strandway_proto::HostId;
@@ -169,7 +169,7 @@ impl Placer<'_, '_> {
         let mut roads = vec![BTreeMap::new(); traced.trace.ranks.len()];
         let mut pipes: BTreeMap<(u32, u32, u64), u32> = BTreeMap::new();
         let mut channels: BTreeMap<(u32, u32), u32> = BTreeMap::new();
-        let first = self.maker.traffic.pipes.len();
+        let first = self.maker.traffic.operations.len();
         for (from, rank) in (0u32..).zip(&traced.trace.ranks) {
             for (place, operation) in (0u32..).zip(&rank.operations) {
                 let Does::Send { to, bytes, .. } = operation.does else { continue };
@@ -189,46 +189,41 @@ impl Placer<'_, '_> {
                 let pipe = match pipes.get(&(from, to, bytes)) {
                     Some(&pipe) => pipe,
                     None => {
-                        let ends = (self.host(from), self.host(to));
+                        let ends = [self.host(from), self.host(to)];
                         let first_channel = match channels.get(&(from, to)) {
                             Some(&channel) => channel,
-                            None => self.maker.open(ends.0.0, ends.1.0).start,
+                            None => self.maker.open(ends[0].0, ends[1].0).start,
                         };
                         channels.insert((from, to), first_channel);
-                        self.maker.traffic.pipes.push(Pipe {
-                            from: ends.0,
-                            to: ends.1,
+                        let pipe = Pipe {
+                            ends,
                             bytes,
                             count: 0,
                             pieces: u64::from(connections).min(bytes) as u32,
                             first_message: 0,
                             first_channel,
                             profile: self.maker.profile,
-                        });
-                        let pipe = self.maker.traffic.pipes.len() as u32 - 1;
+                        };
+                        let pipe = self.maker.traffic.add(Operation::PointToPoint(pipe)) as u32;
                         pipes.insert((from, to, bytes), pipe);
                         pipe
                     }
                 };
-                let made = &mut self.maker.traffic.pipes[pipe as usize];
-                roads[from as usize].insert(place, Channel::Pipe(pipe, made.count));
-                made.count += 1;
+                if let Operation::PointToPoint(made) = &mut self.maker.traffic.operations[pipe as usize] {
+                    roads[from as usize].insert(place, Channel::Pipe(pipe, made.count));
+                    made.count += 1;
+                }
             }
         }
-        for place in first..self.maker.traffic.pipes.len() {
-            let pipe = self.maker.traffic.pipes[place];
+        for place in first..self.maker.traffic.operations.len() {
+            let Some(&pipe) = self.maker.traffic.operations[place].pipe() else { continue };
             if !self.maker.without_rows(pipe.messages()) {
                 return None;
             }
-            let bound = self.ideal_fct(pipe.from, pipe.to, pipe.bytes);
+            let bound = self.ideal_fct(pipe.ends[0], pipe.ends[1], pipe.bytes);
             self.plan_of(
                 TRACE_KINDS[usize::from(TRACE_SENDING)],
-                self.maker.of_job(
-                    (Collective::SendReceive, "messages"),
-                    (2, pipe.bytes),
-                    Execution::Pipe(place),
-                    bound,
-                ),
+                self.maker.of_job((Collective::SendReceive, "messages"), (2, pipe.bytes), place, bound),
             );
         }
         Some(roads)
@@ -240,7 +235,7 @@ impl Placer<'_, '_> {
     }
 
     /// The operation of each member of each collective.
-    fn calls(&mut self, traced: &Traced) -> Option<Vec<BTreeMap<u32, Operation>>> {
+    fn calls(&mut self, traced: &Traced) -> Option<Vec<BTreeMap<u32, RankOperation>>> {
         let mut all = Vec::with_capacity(traced.calls.len());
         for call in &traced.calls {
             let members = traced.members(call.group);
@@ -289,14 +284,12 @@ impl Placer<'_, '_> {
         let compute = scripts.iter().map(lanes).max().unwrap_or(Span::ZERO);
         let job = self.maker.traffic.jobs.len() as u32;
         let mine = self.maker.traffic.collectives.iter().filter(|plan| plan.job == Some(job));
-        let collectives = mine.clone().filter(|plan| !matches!(plan.execution, Execution::Pipe(_)));
+        let pipe_of = |plan: &CollectivePlan| self.maker.traffic.operations[plan.operation?].pipe();
+        let collectives = mine.clone().filter(|plan| pipe_of(plan).is_none());
         let longest = collectives.map(|plan| plan.bound).max().unwrap_or(Span::ZERO);
         self.plan.bound = rehearsal.end.max(compute).max(longest).max(self.nic_bound());
         let network: u128 = mine
-            .map(|plan| match plan.execution {
-                Execution::Pipe(pipe) => u128::from(plan.bound.0) * u128::from(self.maker.traffic.pipes[pipe].count),
-                _ => u128::from(plan.bound.0) * u128::from(plan.ranks),
-            })
+            .map(|plan| u128::from(plan.bound.0) * u128::from(pipe_of(plan).map_or(plan.ranks, |pipe| pipe.count)))
             .sum();
         let inside: u128 = self.locals.iter().map(|local| u128::from(local.span.0)).sum();
         let shared = ((network + inside) / u128::from(self.written.ranks())).min(u128::from(u64::MAX >> 8)) as u64;
@@ -410,18 +403,18 @@ fn script_of(
     rank: u32,
     rehearsal: &Rehearsal,
     roads: &[BTreeMap<u32, Channel>],
-    calls: &[BTreeMap<u32, Operation>],
-) -> (Script, Vec<Operation>) {
+    calls: &[BTreeMap<u32, RankOperation>],
+) -> (Script, Vec<RankOperation>) {
     let trace = traced.of(rank);
     let own = if traced.trace.alike { 0 } else { rank };
-    let mut operations: Vec<Operation> = Vec::new();
+    let mut operations: Vec<RankOperation> = Vec::new();
     let mut steps: Vec<Step> = Vec::with_capacity(trace.operations.len() + 1);
     let mut needed = vec![false; trace.operations.len()];
     for (place, operation) in (0u32..).zip(&trace.operations) {
         let after = trace.needs_of(place as usize).to_vec();
         after.iter().for_each(|need| needed[*need as usize] = true);
         let idle = (FREE, 0, Work::Compute(Span::ZERO));
-        let mut operate = |stream: u8, kind: u8, operation: Operation| {
+        let mut operate = |stream: u8, kind: u8, operation: RankOperation| {
             operations.push(operation);
             (stream, kind, Work::Operation(operations.len() as u32 - 1))
         };
@@ -429,14 +422,18 @@ fn script_of(
             Does::Compute { span: Span::ZERO, .. } => idle,
             Does::Compute { span, lane } => (lane, if lane == COMPUTE { 0 } else { TRACE_CPU }, Work::Compute(span)),
             Does::Send { .. } => match roads[own as usize][&place] {
-                Channel::Pipe(pipe, index) => operate(FREE, TRACE_SENDING, Operation::Send { pipe, index }),
-                Channel::Inside(local) => operate(INSIDE, TRACE_SENDING, Operation::Hand { local, gives: true }),
+                Channel::Pipe(pipe, index) => operate(FREE, TRACE_SENDING, RankOperation::Send { pipe, index }),
+                Channel::Inside(local) => operate(INSIDE, TRACE_SENDING, RankOperation::Hand { local, gives: true }),
             },
             Does::Receive { .. } => {
                 let (from, sent) = rehearsal.senders[own as usize][&place];
                 match roads[from as usize][&sent] {
-                    Channel::Pipe(pipe, index) => operate(FREE, TRACE_RECEIVING, Operation::Receive { pipe, index }),
-                    Channel::Inside(local) => operate(FREE, TRACE_RECEIVING, Operation::Hand { local, gives: false }),
+                    Channel::Pipe(pipe, index) => {
+                        operate(FREE, TRACE_RECEIVING, RankOperation::Receive { pipe, index })
+                    }
+                    Channel::Inside(local) => {
+                        operate(FREE, TRACE_RECEIVING, RankOperation::Hand { local, gives: false })
+                    }
                 }
             }
             Does::Collective { kind, .. } => match calls[traced.call_of[&(own, place)] as usize].get(&rank) {

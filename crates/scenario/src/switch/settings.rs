@@ -143,7 +143,7 @@ pub(crate) struct Spec {
     pub(super) start: Time,
     pub(super) jitter: f64,
     pub(super) noise: f64,
-    /// The all-gather by multicast that it keeps step with, by its index.
+    /// The all-gather by multicast that it keeps step with, by its index among the operations.
     pub(super) beside: Option<usize>,
 }
 

@@ -135,7 +135,7 @@ fn windows_of_any_length_change_nothing_where_links_fail_and_ports_pause() {
             let mut cut = Cut::new(&plan);
             cut.narrow = parts > 0;
             cut.parts = parts.max(1);
-            run(&plan, &Programs::new(&plan, Operations::default()), &Control::new(), cut)
+            run(&plan, &Programs::new(&plan, &[]), &Control::new(), cut)
         };
         let usual = run(0, 1);
         for (parts, threads) in [(1, 1), (7, 1), (0, 3), (5, 2)] {
@@ -193,7 +193,7 @@ fn wide_windows_change_nothing() {
         }
         let mut narrow = Cut::new(&plan);
         narrow.narrow = true;
-        let run = |cut| run(&plan, &Programs::new(&plan, Operations::default()), &Control::new(), cut);
+        let run = |cut| run(&plan, &Programs::new(&plan, &[]), &Control::new(), cut);
         let (a, b) = (run(Cut::new(&plan)), run(narrow));
         assert_eq!(a.flows, b.flows, "seed {seed}");
         assert_eq!(a.links, b.links, "seed {seed}");
@@ -221,7 +221,7 @@ fn plain_and_queued_ports_agree_where_both_apply() {
     let (mut drops, mut marks) = (0, 0);
     for seed in 0..60 {
         let plan = random_plan(seed);
-        let run = |cut| run(&plan, &Programs::new(&plan, Operations::default()), &Control::new(), cut);
+        let run = |cut| run(&plan, &Programs::new(&plan, &[]), &Control::new(), cut);
         let plain = run(Cut::new(&plan));
         let mut cut = Cut::new(&plan);
         cut.queued_only = true;

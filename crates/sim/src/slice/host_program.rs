@@ -154,7 +154,7 @@ impl Slice<'_> {
 
     /// The tally of a message's collective.
     fn tally_of(&mut self, message: MessageId) -> Option<&mut Tally> {
-        self.hosts.all_programs.group_of(message.0).and_then(|group| self.recorder.tallies.get_mut(group))
+        self.hosts.all_programs.operation_of(message.0).and_then(|place| self.recorder.tallies.get_mut(place))
     }
 
     /// Executes the present actions of a host's program. True if there were any.

@@ -8,8 +8,8 @@ use std::net::SocketAddrV6;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
-use strandway_collective::Multicast;
 use strandway_collective::multicast::{PACE, Ranks, StartBarriers};
+use strandway_collective::{Multicast, Operation};
 use strandway_fabric::Plan;
 use strandway_fabric::multicast::{GroupAddress, Tree};
 use strandway_group::{Options, Trial};
@@ -50,8 +50,8 @@ struct Team {
 /// All teams of a run.
 pub(super) struct Teams {
     teams: Vec<Team>,
-    /// By multicast: the index of its team.
-    of: Vec<usize>,
+    /// By operation: the index of its team, if it is a multicast.
+    of: Vec<Option<usize>>,
     trees: u16,
     rate_max: Rate,
     /// Counters: chunks sent, chunks sent to single hosts, chunks that arrived, chunks that switches trimmed, and
@@ -61,16 +61,21 @@ pub(super) struct Teams {
 
 impl Teams {
     /// The teams of these operations.
-    pub(super) fn new(plan: &Plan, multicasts: &[Multicast], copying: &Copying) -> Result<Teams, WireError> {
+    pub(super) fn new(plan: &Plan, operations: &[Operation], copying: &Copying) -> Result<Teams, WireError> {
         let trees = Tree::count(&plan.topology);
-        if trees > GroupAddress::TREES_MAX.into() && !multicasts.is_empty() {
+        if trees > GroupAddress::TREES_MAX.into() && operations.iter().any(|operation| operation.multicast().is_some())
+        {
             let most = GroupAddress::TREES_MAX;
             return Err(WireError::Unsupported(format!(
                 "{trees} trees for each plane: write {most} spines at the most"
             )));
         }
-        let (mut teams, mut of): (Vec<Team>, Vec<usize>) = (Vec::new(), Vec::new());
-        for multicast in multicasts {
+        let (mut teams, mut of): (Vec<Team>, Vec<Option<usize>>) = (Vec::new(), Vec::new());
+        for operation in operations {
+            let Operation::Multicast(multicast) = operation else {
+                of.push(None);
+                continue;
+            };
             let mut hosts = multicast.ranks.hosts().to_vec();
             hosts.sort_unstable();
             let place = match teams.iter().position(|team| team.members.hosts() == hosts) {
@@ -83,17 +88,19 @@ impl Teams {
                     teams.len() - 1
                 }
             };
-            of.push(place);
+            of.push(Some(place));
         }
         Ok(Teams { teams, of, trees: trees as u16, rate_max: copying.rate_max, counted: Default::default() })
     }
 
     /// The operations as real nodes run them: on the planes that carry multicast, with the headers of datagrams, and
-    /// with round trips that include the time to wake up. Switches do not pause, so roots are paced.
-    pub(super) fn operations(&self, multicasts: &[Multicast], header: u32) -> Vec<Multicast> {
-        let adapt = |(multicast, &team): (&Multicast, &usize)| {
+    /// with round trips that include the time to wake up. Switches do not pause, so roots are paced. `None` if none is a
+    /// multicast.
+    pub(super) fn operations(&self, operations: &[Operation], header: u32) -> Option<Vec<Operation>> {
+        let adapt = |(operation, &team): (&Operation, &Option<usize>)| {
+            let (Operation::Multicast(multicast), Some(team)) = (operation, team) else { return operation.clone() };
             let rtt = multicast.rtt + Options::RTT;
-            Multicast {
+            Operation::Multicast(Box::new(Multicast {
                 header: header as u16,
                 groups: self.teams[team].planes.load(Ordering::Acquire),
                 rate: Rate(multicast.rate.0.min(self.rate_max.0)),
@@ -102,10 +109,10 @@ impl Teams {
                 // Buffers are open before the first control message is sent.
                 opening: StartBarriers::OneBarrier,
                 silent_max: Options { rtt, ..Options::new(multicast.rate) }.silent_max(),
-                ..multicast.clone()
-            }
+                ..(**multicast).clone()
+            }))
         };
-        multicasts.iter().zip(&self.of).map(adapt).collect()
+        (!self.teams.is_empty()).then(|| operations.iter().zip(&self.of).map(adapt).collect())
     }
 
     /// Counters: chunks sent, chunks sent to single hosts, chunks that arrived, chunks that switches trimmed, and
@@ -129,7 +136,7 @@ pub(super) struct Casting<'a> {
     host: HostId,
     /// By team: the group, if the host is a member.
     groups: Vec<Option<Group>>,
-    /// By multicast: its state, if it is in progress.
+    /// By operation: the state of a multicast in progress.
     open: Vec<Option<Open>>,
     /// When the host gave up an operation, if it did.
     gave_up: Option<Time>,
@@ -201,14 +208,14 @@ impl<'a> Casting<'a> {
 
     /// The wanted operation, its index, and its group at this host.
     fn operation(&self, wanted: impl Fn(&Multicast) -> bool) -> Option<(usize, &'a Multicast, Group)> {
-        let all = &self.shared.multicasts;
-        let place = all.iter().position(wanted)?;
-        Some((place, &all[place], self.groups[self.shared.teams.of[place]]?))
+        let mut all = self.shared.operations.iter().enumerate();
+        let (place, op) = all.find_map(|(place, op)| Some((place, op.multicast().filter(|op| wanted(op))?)))?;
+        Some((place, op, self.groups[self.shared.teams.of[place]?]?))
     }
 
     /// The rank of a host in the team of an operation.
     fn member(&self, place: usize, host: HostId) -> Option<u32> {
-        self.shared.teams.teams[self.shared.teams.of[place]].members.at(host)
+        self.shared.teams.teams[self.shared.teams.of[place]?].members.at(host)
     }
 
     /// Casts chunks.
@@ -295,8 +302,7 @@ impl<'a> Casting<'a> {
             }
             (Stage::Complete, Some(open)) => {
                 if let Some(byte) = first_wrong(node, open.region, op).map_err(wrong)? {
-                    let collective = (self.shared.groups.len() + place) as u32;
-                    return Err(WireError::WrongResult { host: self.host.0, collective, byte });
+                    return Err(WireError::WrongResult { host: self.host.0, collective: place as u32, byte });
                 }
                 open.complete = true;
                 settled = 1;
@@ -314,7 +320,7 @@ impl<'a> Casting<'a> {
             node.deregister(open.region).map_err(wrong)?;
         }
         let mut tallies = self.shared.tallies.lock().unwrap_or_else(PoisonError::into_inner);
-        tallies[self.shared.groups.len() + place].note(message.0, stage, since, now);
+        tallies[place].note(message.0, stage, since, now);
         drop(tallies);
         self.shared.left.fetch_sub(settled, Ordering::AcqRel);
         Ok(())

@@ -7,7 +7,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::net::{SocketAddr, SocketAddrV6};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use strandway_collective::{AnyApplication, Group, Operations, Programs, Rank};
+use strandway_collective::{AnyApplication, Group, Programs, Rank};
 use strandway_fabric::fault::FaultKind;
 use strandway_fabric::measure::PathRow;
 use strandway_fabric::plan::{FlowPlan, Start};
@@ -66,10 +66,9 @@ pub(super) fn live(shared: &Shared<'_>, host: HostId, open: &(impl Fn(u32) -> Re
         Ok(prepared) => prepared,
         Err(error) => return shared.fail(error),
     };
-    let multicasts = shared.teams.operations(shared.multicasts, node.chunk_overhead());
-    let operations = Operations { groups: shared.groups, multicasts: &multicasts, ..Operations::default() };
-    let own = Programs::new(shared.plan, operations);
-    let mut program = if multicasts.is_empty() { shared.programs.at(host) } else { own.at(host) };
+    let operations = shared.teams.operations(shared.operations, node.chunk_overhead());
+    let own = operations.as_ref().map(|operations| Programs::new(shared.plan, operations));
+    let mut program = own.as_ref().unwrap_or(shared.programs).at(host);
     let mut host = Host::new(shared, host, node, casting);
     // Dropping a node closes its connections. The failure must be stored before peers see that.
     if let Err(error) = host.live(early, &mut program) {
@@ -111,8 +110,9 @@ impl<'a> Host<'a> {
             |group: &'a Group| group.hosts.iter().position(|&h| h == host).map(|rank| (group, Rank(rank as u32)));
         // No collective of the run follows a recipe.
         let ranks = shared
-            .groups
+            .operations
             .iter()
+            .filter_map(|operation| operation.group())
             .filter_map(placed)
             .filter_map(|(group, rank)| Some(RankSpace::new(&mut node, group, *group.schedule()?, rank)));
         let ranks = ranks.collect();

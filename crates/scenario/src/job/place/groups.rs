@@ -8,12 +8,11 @@ use super::{Placer, RankPosition};
 use crate::ideal_fct::Alone;
 use crate::job::JobKeys;
 use crate::planned::DIRECT;
-use crate::plans::Execution;
 use crate::plans::WholePlan;
 use crate::servers::Wiring;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use strandway_collective::{Algorithm, Local, Operation, Plans, Rank, Schedule};
+use strandway_collective::{Algorithm, Local, Operation, Plans, Rank, RankOperation, Schedule};
 use strandway_import::trace::Kind;
 use strandway_proto::HostId;
 use strandway_proto::units::{Span, Time};
@@ -103,7 +102,7 @@ impl Placer<'_, '_> {
         rank: u32,
         (sort, kind, count): (Sort, u8, u32),
         what: (Kind, u64, u32),
-    ) -> Option<Operation> {
+    ) -> Option<RankOperation> {
         let (number, members, at) = self.members(rank, sort);
         let key = (sort, number, kind, count);
         if let Some(made) = self.made.get(&key) {
@@ -126,10 +125,10 @@ impl Placer<'_, '_> {
         group: &mut Communicator,
         kind: u8,
         (collective, bytes, times): (Kind, u64, u32),
-    ) -> Vec<Operation> {
+    ) -> Vec<RankOperation> {
         let ranks = group.members.len() as u64;
         let (here, servers) = (group.servers[0].len() as u64, group.servers.len() as u64);
-        let mut made: Vec<Option<Operation>> = vec![None; ranks as usize];
+        let mut made: Vec<Option<RankOperation>> = vec![None; ranks as usize];
         let first_rail = self.maker.traffic.collectives.len();
         // Rails: the n-th members of all servers.
         if servers > 1 {
@@ -151,7 +150,7 @@ impl Placer<'_, '_> {
                 };
                 group.first.entry((rail, kind, by)).or_insert(place);
                 for (member, &at) in (0u32..).zip(&members) {
-                    made[at as usize] = Some(Operation::Messages { group: place as u32, rank: member });
+                    made[at as usize] = Some(RankOperation::Member { operation: place as u32, rank: member });
                 }
             }
         }
@@ -171,8 +170,8 @@ impl Placer<'_, '_> {
                 self.locals.push(Local { team, span });
                 let local = self.locals.len() as u32 - 1;
                 for &at in server {
-                    let messages = made[at as usize].and_then(|operation| operation.group());
-                    made[at as usize] = Some(Operation::Inside { local, messages });
+                    let messages = made[at as usize].and_then(|operation| operation.member());
+                    made[at as usize] = Some(RankOperation::Inside { local, messages });
                 }
             }
             let rails = &self.maker.traffic.collectives[first_rail..];
@@ -243,24 +242,18 @@ impl Placer<'_, '_> {
             self.failed = true;
             return None;
         }
-        let place = self.maker.traffic.groups.len();
-        let first = first.map(|first| &self.maker.traffic.groups[first]).filter(|first| first.schedule().is_some());
-        let mut group = match first {
+        let first = first.and_then(|first| self.maker.traffic.operations[first].group());
+        let mut group = match first.filter(|first| first.schedule().is_some()) {
             Some(first) => first.with(Plans::Computed(schedule)),
             None => self.maker.group(&schedule, hosts, (true, false)).0.with(Plans::Computed(schedule)),
         };
         group.starts.fill(Time::NEVER);
-        (group.number, group.pause) = (place as u32, self.pause(&whole, &schedule, hosts));
-        self.maker.traffic.groups.push(group);
-        let bound = self.maker.bound_beside(&self.maker.traffic.groups[place], rails);
+        group.pause = self.pause(&whole, &schedule, hosts);
+        let bound = self.maker.bound_beside(&group, rails);
+        let place = self.maker.traffic.add(Operation::Messages(Box::new(group)));
         self.plan_of(
             self.label(kind),
-            self.maker.of_job(
-                (algorithm.collective(), algorithm.name()),
-                (ranks, bytes),
-                Execution::Messages(place),
-                bound,
-            ),
+            self.maker.of_job((algorithm.collective(), algorithm.name()), (ranks, bytes), place, bound),
         );
         Some(place)
     }
@@ -355,18 +348,19 @@ impl Placer<'_, '_> {
         let shares = planned.is_some() && recipe.name() == DIRECT;
         let earlier = match first {
             _ if shares => self.connected.get(hosts).copied(),
-            _ => first.filter(|&first| self.maker.traffic.groups[first].schedule().is_none()),
+            _ => first
+                .filter(|&first| self.maker.traffic.operations[first].group().is_none_or(|g| g.schedule().is_none())),
         };
-        let Some(place) = self.maker.tabled(&recipe, wire, hosts, earlier) else {
+        let Some(made) = self.maker.tabled(&recipe, wire, hosts, earlier) else {
             self.failed = true;
             return None;
         };
+        let bound = self.maker.bound_beside(&made, rails);
+        let place = self.maker.traffic.add(Operation::Messages(Box::new(made)));
         if shares {
             self.connected.entry(hosts.to_vec()).or_insert(place);
         }
-        let bound = self.maker.bound_beside(&self.maker.traffic.groups[place], rails);
-        let plan =
-            self.maker.of_job((recipe.collective(), recipe.name()), (ranks, bytes), Execution::Messages(place), bound);
+        let plan = self.maker.of_job((recipe.collective(), recipe.name()), (ranks, bytes), place, bound);
         self.plan_of(self.label(kind), plan);
         Some(place)
     }

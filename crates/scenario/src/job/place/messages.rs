@@ -4,10 +4,9 @@ use super::super::kinds::{KINDS, SEND};
 use super::super::role::Sort;
 use super::{Placer, RankPosition};
 use crate::ideal_fct::Alone;
-use crate::plans::Execution;
 use crate::servers::Wiring;
 use std::collections::BTreeMap;
-use strandway_collective::{Collective, Local, Operation, Pipe};
+use strandway_collective::{Collective, Local, Operation, Pipe, RankOperation};
 
 impl Placer<'_, '_> {
     /// One end of a message between stages.
@@ -17,7 +16,7 @@ impl Placer<'_, '_> {
         (from, backward, micro): (u32, bool, u32),
         sends: bool,
         counts: &mut BTreeMap<(Sort, u8), u32>,
-    ) -> Option<Operation> {
+    ) -> Option<RankOperation> {
         let seat = self.seat(rank);
         let pp = self.written.pp;
         let target = if backward { from - 1 } else { from + 1 };
@@ -41,7 +40,7 @@ impl Placer<'_, '_> {
                     local
                 }
             };
-            return Some(Operation::Inside { local, messages: None });
+            return Some(RankOperation::Inside { local, messages: None });
         }
         if self.servers.wiring == Wiring::RailOnly && self.gpu(ends[0]) != self.gpu(ends[1]) {
             let remedy = "write wiring = \"rail-optimised\", or degrees that keep stages on their rails";
@@ -61,7 +60,7 @@ impl Placer<'_, '_> {
             self.failed = true;
             return None;
         };
-        Some(if sends { Operation::Send { pipe, index } } else { Operation::Receive { pipe, index } })
+        Some(if sends { RankOperation::Send { pipe, index } } else { RankOperation::Receive { pipe, index } })
     }
 
     /// The number of messages that a rank of a stage sends or receives in one direction per iteration.
@@ -90,8 +89,7 @@ impl Placer<'_, '_> {
         let connections = self.maker.workload.common.connections;
         let count = self.written.micro_batches * self.written.iterations;
         let made = Pipe {
-            from,
-            to,
+            ends: [from, to],
             bytes,
             count,
             pieces: u64::from(connections).min(bytes) as u32,
@@ -103,14 +101,13 @@ impl Placer<'_, '_> {
             return None;
         }
         self.maker.open(from.0, to.0);
-        let place = self.maker.traffic.pipes.len();
-        self.maker.traffic.pipes.push(made);
+        let place = self.maker.traffic.add(Operation::PointToPoint(made));
         let context = self.maker.context;
         let profile = &self.maker.traffic.profiles[usize::from(self.maker.profile)];
         let bound = Alone::new(profile, context.topology, context.rate).completion(from, to, bytes);
         self.plan_of(
             KINDS[usize::from(SEND)],
-            self.maker.of_job((Collective::SendReceive, "messages"), (2, bytes), Execution::Pipe(place), bound),
+            self.maker.of_job((Collective::SendReceive, "messages"), (2, bytes), place, bound),
         );
         Some(place as u32)
     }
