@@ -572,7 +572,7 @@ impl Node {
     /// # Errors
     /// As for [`Node::connection_counters`].
     pub fn silence(&self, connection: Connection) -> Result<Duration, Error> {
-        let heard = self.monitors.heard(self.session(connection)?.monitor);
+        let heard = self.monitors.heard(self.session(connection)?.monitor());
         Ok(Duration::from_nanos(self.clock.now().since(heard).0 / 1_000))
     }
 

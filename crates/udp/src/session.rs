@@ -3,16 +3,21 @@
 
 mod arriving;
 mod codes;
+mod crypto;
 mod incoming;
 mod leaving;
 mod mrc;
 mod orders;
 mod pacer;
 mod partial;
+mod paths;
+mod phase;
 mod planes;
 mod posted;
 mod reads;
+mod receiving;
 mod roaming;
+mod sending;
 mod trimmed;
 mod window;
 
@@ -25,33 +30,33 @@ use crate::handshake::Secrets;
 use crate::layout::Layout;
 use crate::memory::{Memory, Place};
 use crate::peer_monitor::{self, PeerMonitors};
-use crate::plane::{Plane, batch_of};
+use crate::plane::Plane;
 use crate::requests::Requests;
 use crate::routes::Routes;
-use crate::secure::{Opener, Sealer};
 use crate::windows::Windows;
 use codes::Codes;
-use incoming::Incoming;
+use crypto::Crypto;
 use mrc::Mrc;
 pub(crate) use mrc::{Inner, queue_of};
 use pacer::Pacer;
 use partial::Partial;
-use planes::{PlaneState, SilenceTimer};
-use posted::{Posted, Purpose};
+use paths::Paths;
+use phase::Phase;
+use posted::Purpose;
 pub(crate) use reads::Wanted;
-use reads::{Asked, Reading};
+use receiving::Receiving;
+use sending::Sending;
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::sync::Arc;
 use strandway_proto::ControlMessage;
 use strandway_proto::packet::{Header, Part};
 use strandway_proto::profile::WireFormat;
-use strandway_proto::read::{ReadLimits, Reader, Target};
+use strandway_proto::read::ReadLimits;
 use strandway_proto::reliability::ReliabilityConfig;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{
-    Bytes, ConnectionId, ConnectionStats, Endpoint, Environment, HostId, Message, MessageId, OpenConnection, Profile,
-    Span, Time,
+    Bytes, ConnectionId, ConnectionStats, Endpoint, Environment, HostId, OpenConnection, Profile, Span, Time,
 };
 
 /// If more completions than this wait for the application, further control messages are dropped. Ours.
@@ -59,19 +64,6 @@ const LETTERS_MAX: usize = 4_096;
 
 /// The engine's number for the only connection of its endpoint.
 const ONLY: ConnectionId = ConnectionId(0);
-/// Full batches that one connection sends per turn; ours.
-const TURN_BATCHES: usize = 2;
-/// The most measured round trips that wait to be taken; ours. Newer ones are dropped.
-const RTTS_MAX: usize = 1_024;
-/// Round trips that stay for those who watch: ours, enough for a 99th percentile to mean the worst but one or two.
-const RECENT_MAX: usize = 256;
-
-/// A posted receive.
-struct Receive {
-    operation: Operation,
-    place: Place,
-}
-
 /// The payload of one packet, as a range of a message.
 struct Piece {
     message: u32,
@@ -143,9 +135,9 @@ pub struct SessionCounters {
     pub in_flight: Bytes,
 }
 
+/// A connection after its handshake. [`Session::handle`] takes what arrives, [`Session::work`] sends what is due, and
+/// [`Session::deadline`] says when it must be called again even if nothing arrives.
 pub(crate) struct Session {
-    /// Changes of paths are told to the application.
-    tells_paths: bool,
     handle: Connection,
     /// The node's time at which this session's own time is zero. The node sets its clock back now and then, while the
     /// session's time goes on: see [`crate::clock`].
@@ -155,88 +147,22 @@ pub(crate) struct Session {
     remote: u64,
     /// Did this side begin the connection?
     calls: bool,
-    /// The number of its peer monitor, and whether this connection counts there as active.
-    pub(crate) monitor: u32,
-    pub(crate) counted: bool,
+    phase: Phase,
     endpoint: Endpoint,
     format: WireFormat,
-    /// Must packets leave in order? RoCEv2's receivers take a later packet for the sign of a loss.
-    in_order: bool,
-    /// The engine keeps a state of every path, and decides by that. The result of pings goes only into the counters
-    /// then.
-    engine_knows: bool,
-    /// Packets that it sends before another connection has a turn. Whole batches, since a system call costs the same
-    /// for a batch that is not full.
-    turn: usize,
-    /// Present where a window is larger than the buffer of a receiving socket.
-    pacer: Option<Pacer>,
-    /// Does the profile have one window per destination?
-    shares_window: bool,
-    /// Wire bytes of this connection that are in flight in the shared window, if there is one.
-    share: Option<u64>,
-    /// It has something to send, and waits for its turn in the shared window.
-    waits_for_turn: bool,
-    /// Packets that it has sent in its present turn.
-    turn_sent: usize,
-    sealer: Sealer,
-    opener: Opener,
-    /// The DSCP of datagrams that switches have trimmed; `None` without trimming.
-    trimmed_dscp: Option<u8>,
-    sides: Vec<PlaneState>,
-    plane_timeout: Span,
-    peer_timeout: Span,
-    /// When something genuine last came on this connection.
-    heard: Time,
-    doubt: SilenceTimer,
-    /// Has the peer shown that it has the keys?
-    pub(crate) confirmed: bool,
-    /// The time by which the peer must have shown it.
-    confirm_by: Time,
-    /// Sends that wait for a receive of the peer, requests that wait for answers to others, and operations behind them,
-    /// in order.
-    waiting: VecDeque<Posted>,
-    /// Messages that the engine has, in order.
-    flying: VecDeque<Posted>,
-    /// The engine's number for the first of `flying`.
-    first: u32,
-    /// Unfinished sends, writes and answers that are too long to be urgent.
-    long: usize,
-    /// Our requests to read the peer's memory, and those of them that have arrived.
-    reader: Reader<Reading>,
-    unanswered: usize,
-    /// The peer's requests, and the number of answers among [`Session::flying`].
-    target: Target<Asked>,
-    answers: usize,
-    /// Sends that were given to the engine so far.
-    sends: u32,
-    /// Sends for which the peer has posted receives so far.
-    credits: u32,
-    receives: VecDeque<Receive>,
-    /// Number of the first receive that is not filled.
-    receive_first: u32,
-    /// Credits of which the peer was told.
-    credits_told: u32,
-    /// The peer's messages that have begun to arrive.
-    incoming: Incoming<Descriptor>,
-    /// Operations with an immediate that were posted so far, modulo 65,536.
-    immediates: u16,
+    /// Payload bytes of a full packet.
+    mtu: u64,
+    crypto: Crypto,
+    sending: Sending,
+    receiving: Receiving,
+    paths: Paths,
     /// Present if data travels in MRC's layout.
     mrc: Option<Box<Mrc>>,
-    /// Traffic class of small and urgent datagrams.
-    control_class: u8,
     /// Parity, if the profile's messages may have an erasure code.
     codes: Option<Box<Codes>>,
     /// The memory of streams and receives, if the reliability is `partial`; sends, writes and receives are not used
     /// then.
     partial: Option<Box<Partial>>,
-    header: Vec<u8>,
-    /// Payload bytes of a full packet.
-    mtu: u64,
-    /// Bytes of a full datagram.
-    datagram: usize,
-    rtts: Vec<Span>,
-    /// The last round trips of pings with their planes, at most [`RECENT_MAX`], for those who watch.
-    recent: VecDeque<(u8, Span)>,
     counters: SessionCounters,
 }
 
@@ -297,10 +223,9 @@ impl Session {
         let monitor =
             monitors.begin(node_now, (peer_monitor::key(secrets), remote as u8), known, ports, handle.index, calls);
         let mut endpoint = Endpoint::new(HostId(u32::from(!calls)));
-        let (format, window_psn) = (profile.wire, window_psn(&profile.reliability));
-        let mtu = u64::from(profile.transport.mtu);
-        let codes = Codes::new(&profile).map(Box::new);
-        let partial = Partial::new(&profile).map(Box::new);
+        let (format, mtu) = (profile.wire, u64::from(profile.transport.mtu));
+        let crypto = Crypto::new(config, secrets, calls, window_psn(&profile.reliability));
+        let (codes, partial) = (Codes::new(&profile).map(Box::new), Partial::new(&profile).map(Box::new));
         let pacer = burst.map(|burst| Pacer::new(now, environment.base_rtt, environment.bdp(), burst));
         endpoint.open(
             now,
@@ -313,81 +238,40 @@ impl Session {
             },
         );
         endpoint.keep_ended(now, ONLY);
-        let (ours, theirs) =
-            if calls { (&secrets.from_caller, &secrets.to_caller) } else { (&secrets.to_caller, &secrets.from_caller) };
-        let planes = peers.len();
         for (plane, _) in ports.iter().enumerate().filter(|(_, up)| !**up) {
             endpoint.handle_port(now, plane as u8, false);
         }
-        let shares_window = endpoint.shares_window(ONLY);
         let engine_knows = !endpoint.planes(ONLY).is_empty();
         let reads = ReadLimits { reads: config.reads_max, bytes: config.read_bytes_max };
+        let mut sending = Sending::new(config, format, reads, pacer);
+        sending.window.shared = endpoint.shares_window(ONLY);
+        let none = || vec![0; peers.len()];
         let mut session = Session {
-            tells_paths: config.path_events,
             handle,
             origin,
             local,
             remote,
             calls,
-            monitor,
-            counted: false,
+            phase: Phase::new(now, calls, crate::clock::span(config.handshake_timeout)),
             endpoint,
             format,
-            in_order: format == WireFormat::Rocev2,
-            engine_knows,
-            turn: TURN_BATCHES * batch_of(config.datagram()),
-            pacer,
-            shares_window,
-            share: None,
-            waits_for_turn: false,
-            turn_sent: 0,
-            sealer: Sealer::new(ours, config.protection),
-            opener: Opener::new(theirs, config.protection, (2 * u64::from(window_psn)).saturating_sub(64)),
-            trimmed_dscp: config.trimming.then_some(config.control_dscp),
-            sides: peers
-                .iter()
-                .enumerate()
-                .map(|(i, &peer)| PlaneState::new(peer, ports.get(i).is_none_or(|&up| up)))
-                .collect(),
-            plane_timeout: crate::clock::span(config.plane_timeout),
-            peer_timeout: crate::clock::span(config.peer_timeout),
-            heard: now,
-            doubt: SilenceTimer::default(),
-            confirmed: calls,
-            confirm_by: now + crate::clock::span(config.handshake_timeout),
-            waiting: VecDeque::new(),
-            flying: VecDeque::new(),
-            first: 0,
-            long: 0,
-            reader: Reader::new(reads),
-            unanswered: 0,
-            target: Target::new(reads),
-            answers: 0,
-            sends: 0,
-            credits: 0,
-            receives: VecDeque::new(),
-            receive_first: 0,
-            credits_told: 0,
-            incoming: Incoming::new(config.incoming_max),
-            immediates: 0,
+            mtu,
+            crypto,
+            sending,
+            receiving: Receiving::new(config, reads),
+            paths: Paths::new(config, &peers, ports, monitor, engine_knows),
             mrc: match config.layout {
                 Layout::Frame => None,
                 Layout::Mrc { port } => Some(Box::new(Mrc::new(port, local, remote, calls, config.incoming_max))),
             },
-            control_class: config.control_dscp << 2,
             codes,
             partial,
-            header: Vec::with_capacity(64),
-            mtu,
-            datagram: config.datagram(),
-            rtts: Vec::new(),
-            recent: VecDeque::new(),
             counters: SessionCounters {
-                sent_bytes: vec![0; planes],
-                received_bytes: vec![0; planes],
-                silences: vec![0; planes],
-                port_losses: vec![0; planes],
-                routes_lost: vec![0; planes],
+                sent_bytes: none(),
+                received_bytes: none(),
+                silences: none(),
+                port_losses: none(),
+                routes_lost: none(),
                 ..SessionCounters::default()
             },
         };
@@ -403,19 +287,34 @@ impl Session {
             window: self.endpoint.window(ONLY),
             in_flight: self.endpoint.in_flight(ONLY),
             active_paths: self.endpoint.planes(ONLY).iter().map(|plane| plane.good + plane.skip).collect(),
-            up: self.sides.iter().map(|side| side.is_used(false) && side.peer.is_some()).collect(),
+            up: self.paths.up().collect(),
             ..self.counters.clone()
         }
     }
 
     /// The round trips that pings measured since the last call.
     pub(crate) fn take_rtts(&mut self) -> Vec<Span> {
-        std::mem::take(&mut self.rtts)
+        self.paths.take_rtts()
     }
 
     /// The last round trips of pings, with their planes. They stay.
     pub(crate) fn recent_rtts(&self) -> impl Iterator<Item = (u8, Span)> + '_ {
-        self.recent.iter().copied()
+        self.paths.recent_rtts()
+    }
+
+    /// Has the peer shown that it has the keys?
+    pub(crate) const fn is_confirmed(&self) -> bool {
+        self.phase.is_confirmed()
+    }
+
+    /// The number of its peer monitor.
+    pub(crate) const fn monitor(&self) -> u32 {
+        self.paths.monitor
+    }
+
+    /// Does its monitor count it as active?
+    pub(crate) const fn is_counted(&self) -> bool {
+        self.paths.counted
     }
 
     /// The peer's name for the connection.
@@ -425,13 +324,12 @@ impl Session {
 
     /// Unfinished operations of ours other than receives.
     pub(crate) fn posted(&self) -> usize {
-        let ours = self.waiting.len() + self.flying.len() - self.answers + self.unanswered();
-        ours + self.partial.as_ref().map_or(0, |partial| partial.posted())
+        self.sending.posted() + self.partial.as_ref().map_or(0, |partial| partial.posted())
     }
 
     /// Unfinished receives.
     pub(crate) fn receiving(&self) -> usize {
-        self.receives.len()
+        self.receiving.open()
     }
 
     /// The node's clock was set back.
@@ -451,13 +349,8 @@ impl Session {
 
     pub(crate) fn post(&mut self, now: Time, operation: Operation, place: Place, descriptor: Descriptor) {
         let now = self.own(now);
-        let immediates = self.immediates;
-        let has_immediate = !matches!(descriptor, Descriptor::Write { immediate: None, .. });
-        self.immediates = immediates.wrapping_add(u16::from(has_immediate));
-        self.long += usize::from(is_long(place));
-        let purpose = Purpose::Operation(operation);
-        self.waiting.push_back(Posted { purpose, place: Some(place), descriptor, immediates });
-        self.admit(now);
+        self.sending.push(Purpose::Operation(operation), Some(place), descriptor);
+        self.sending.admit(now, &mut self.endpoint);
     }
 
     /// Sends a control message at the next turn.
@@ -467,49 +360,21 @@ impl Session {
     }
 
     pub(crate) fn receive(&mut self, operation: Operation, place: Place) {
-        self.receives.push_back(Receive { operation, place });
-    }
-
-    /// Receives posted so far.
-    fn granted(&self) -> u32 {
-        self.receive_first.wrapping_add(self.receives.len() as u32)
-    }
-
-    /// Hands the engine, in order, the messages that the peer has room for.
-    fn admit(&mut self, now: Time) {
-        while let Some(posted) = self.waiting.front_mut() {
-            if let Descriptor::Send { number } = &mut posted.descriptor {
-                if self.sends == self.credits {
-                    return;
-                }
-                *number = self.sends;
-                self.sends = self.sends.wrapping_add(1);
-            }
-            if let Purpose::Request(number) = posted.purpose {
-                let Some(next) = self.reader.poll_request() else { return };
-                assert!(next == number, "requests leave in the order of posting");
-            }
-            let id = MessageId(self.first.wrapping_add(self.flying.len() as u32));
-            self.endpoint.post(now, ONLY, Message { id, bytes: posted.bytes() });
-            self.flying.extend(self.waiting.pop_front());
-        }
+        self.receiving.push(operation, place);
     }
 
     /// Is an operation of ours unfinished, or a message of the peer incomplete?
     fn is_active(&self) -> bool {
         self.posted() > 0
-            || !self.target.is_empty()
-            || !self.incoming.is_empty()
+            || self.receiving.is_active()
             || self.mrc.as_ref().is_some_and(|mrc| mrc.is_receiving())
             || self.partial.as_ref().is_some_and(|partial| partial.is_active())
     }
 
     /// Releases the memory that unfinished operations hold.
     pub(crate) fn release(self, memory: &mut Memory) {
-        let places = self.waiting.iter().chain(&self.flying).filter_map(|p| p.place);
-        let places = places.chain(self.reader.iter().filter_map(|reading| reading.place));
         let partial = self.partial.iter().flat_map(|partial| partial.places());
-        for place in places.chain(self.receives.iter().map(|r| r.place)).chain(partial) {
+        for place in self.sending.places().chain(self.receiving.places()).chain(partial) {
             memory.release(place);
         }
     }

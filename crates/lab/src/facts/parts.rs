@@ -96,8 +96,8 @@ impl Begins {
     }
 }
 
-/// For each operation of several ranks, by its index in the run, when its last rank was ready for it; empty if steps' times were
-/// not kept.
+/// For each operation of several ranks, by its index in the run, when its last rank was ready for it; empty if steps'
+/// times were not kept.
 pub(super) fn ready(job: &ScriptedJob, ranks: &[&RankTimes]) -> BTreeMap<u32, Time> {
     if job.keeps_steps { Begins::new(job, ranks).members } else { BTreeMap::new() }
 }

@@ -176,7 +176,7 @@ impl Node {
                 let handle = self.next_handle();
                 let names = (ours, id);
                 let Some(session) = self.open_session(now, handle, names, &secrets, false, peers) else { return };
-                let monitor = session.monitor;
+                let monitor = session.monitor();
                 if self.occupy(ours, State::Open(Box::new(session))).is_err() {
                     return self.monitors.leave(monitor, handle.index, false);
                 }

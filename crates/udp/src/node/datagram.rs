@@ -72,9 +72,9 @@ impl Node {
             return;
         };
         let mut around = node_context!(self, now);
-        let unconfirmed = !session.confirmed;
+        let unconfirmed = !session.is_confirmed();
         let outcome = session.handle(&mut around, plane, arrival, &sealed, datagram);
-        if unconfirmed && session.confirmed {
+        if unconfirmed && session.is_confirmed() {
             let caller = session.remote();
             self.slots[index as usize].hello = None;
             self.unconfirmed.retain(|&other| other != index);

@@ -90,7 +90,7 @@ impl Node {
                 let mut answers = true;
                 for index in 0..self.slots.len() {
                     let Some(State::Open(session)) = &mut self.slots[index].state else { continue };
-                    if !session.confirmed || !session.is_from(plane, datagram.source) {
+                    if !session.is_confirmed() || !session.is_from(plane, datagram.source) {
                         continue;
                     }
                     let mut around = node_context!(self, now);

@@ -91,8 +91,8 @@ impl Node {
         let mut known = true;
         if let State::Open(mut session) = state {
             session.leave_window(&mut self.windows);
-            self.monitors.leave(session.monitor, index as u32, session.counted);
-            known = session.confirmed;
+            self.monitors.leave(session.monitor(), index as u32, session.is_counted());
+            known = session.is_confirmed();
             if !known {
                 self.unconfirmed.retain(|&other| other as usize != index);
             }

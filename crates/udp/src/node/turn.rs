@@ -361,13 +361,13 @@ impl Node {
                 for index in 0..self.slots.len() {
                     match (&mut self.slots[index].state, failure) {
                         (Some(State::Open(session)), Failure::NoRoute) if session.is_at(plane, peer) => {
-                            self.monitors.lose_route(session.monitor, plane);
+                            self.monitors.lose_route(session.monitor(), plane);
                         }
                         (Some(State::Open(session)), Failure::TooLarge) if session.is_at(plane, peer) => {
                             // An interface whose MTU shrinks costs its plane, not the connection, while another one
                             // works.
-                            if self.monitors.has_way_beside(session.monitor, plane) {
-                                self.monitors.set_narrow(self.latest, session.monitor, plane);
+                            if self.monitors.has_way_beside(session.monitor(), plane) {
+                                self.monitors.set_narrow(self.latest, session.monitor(), plane);
                             } else {
                                 self.end(index, Reason::PayloadTooLarge, true);
                             }
@@ -389,7 +389,7 @@ impl Node {
         match &mut self.slots[index].state {
             Some(State::Open(session)) => {
                 let mut around = node_context!(self, now);
-                let confirmed = session.confirmed;
+                let confirmed = session.is_confirmed();
                 match session.work(&mut around, absence, brisk) {
                     Err(reason) => self.end(index, reason, confirmed),
                     Ok(sent) => {

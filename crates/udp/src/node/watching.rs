@@ -182,7 +182,7 @@ impl Node {
         let mut peers: BTreeMap<u32, PeerFigures> = BTreeMap::new();
         for slot in &self.slots {
             if let Some(State::Open(session)) = &slot.state {
-                peers.entry(session.monitor).or_default().add(session, self.planes.len());
+                peers.entry(session.monitor()).or_default().add(session, self.planes.len());
             }
         }
         let now = self.clock.now();

@@ -29,38 +29,22 @@ impl Session {
         if self.handle_trimmed(now, arrival, sealed, datagram) {
             return Ok(());
         }
-        let newest = self.opener.is_newest(sealed.counter);
-        let body = match self.opener.open(sealed.counter, datagram) {
-            Ok(body) => body,
-            Err(crate::secure::Refused::Repeated) => {
-                self.counters.repeated += 1;
-                return Ok(());
-            }
-            Err(crate::secure::Refused::Forged) => {
-                self.counters.forged += 1;
-                return Ok(());
-            }
+        let Some((body, newest)) = self.crypto.open(sealed.counter, datagram, &mut self.counters) else {
+            return Ok(());
         };
         let node_now = self.by_node(now);
-        if !self.confirmed {
-            self.confirmed = true;
-            around.monitors.confirm(node_now, self.monitor);
+        if self.phase.handle_arrival(now) {
+            around.monitors.confirm(node_now, self.paths.monitor);
             around.completions.push_back(Completion::Accepted { connection: self.handle, from: from.into() });
         }
-        (self.heard, self.doubt.since) = (now, None);
         self.open_mrc();
-        around.monitors.handle_arrival(node_now, self.monitor, plane);
-        let Some(side) = self.sides.get(plane) else { return Ok(()) };
+        around.monitors.handle_arrival(node_now, self.paths.monitor, plane);
+        let Some(side) = self.paths.planes.get(plane) else { return Ok(()) };
         if (sealed.kind != Kind::Data || around.routes.data_tells_peer()) && side.peer != Some(from) {
             self.watch_address(around, plane, from, newest, length);
         }
-        if newest {
-            // At most operations_max receives are open, so the difference stays far below half the range.
-            let ahead = sealed.credits.wrapping_sub(self.credits as u16);
-            if ahead < 1 << 15 {
-                self.credits = self.credits.wrapping_add(u32::from(ahead));
-                self.admit(now);
-            }
+        if newest && self.sending.note_credits(sealed.credits) {
+            self.sending.admit(now, &mut self.endpoint);
         }
         match sealed.kind {
             // Data has another layout there.
@@ -75,7 +59,7 @@ impl Session {
                     self.endpoint.handle_packet(now, &packet);
                     if shares {
                         self.return_window(around);
-                        around.windows.wake(self.monitor);
+                        around.windows.wake(self.paths.monitor);
                     }
                 }
                 _ => self.counters.malformed += 1,
@@ -140,13 +124,13 @@ impl Session {
         }
         if let Some(part) = &piece.parity {
             // It says where its message belongs, in case no other packet of the message arrives.
-            self.incoming.add(piece.message, descriptor, 0)?;
+            self.receiving.incoming.add(piece.message, descriptor, 0)?;
             if let Some(codes) = &mut self.codes {
                 codes.keep(part, payload);
             }
             return self.rebuild(around);
         }
-        self.incoming.add(piece.message, descriptor, payload.len())?;
+        self.receiving.incoming.add(piece.message, descriptor, payload.len())?;
         // Checked for packets without payload, too: the application is told their offset as the message's length.
         if descriptor.has_payload() {
             let place = self.place(around, descriptor, piece.offset, payload.len())?;
@@ -165,11 +149,7 @@ impl Session {
         length: usize,
     ) -> Result<Place, Reason> {
         match descriptor {
-            Descriptor::Send { number } => {
-                let ahead = number.wrapping_sub(self.receive_first) as usize;
-                let receive = self.receives.get(ahead).ok_or(Reason::Violation)?;
-                receive.place.part(offset, length).ok_or(Reason::TooLong)
-            }
+            Descriptor::Send { number } => self.receiving.place(number, offset, length),
             Descriptor::Write { key, start, .. } => {
                 let start = start.checked_add(offset).ok_or(Reason::RemoteAccess)?;
                 around.memory.open(key, self.handle, start, length).ok_or(Reason::RemoteAccess)
@@ -206,10 +186,10 @@ impl Session {
         ended: &EndedGroup,
     ) -> Result<(), Reason> {
         let Some(range) = codes.to_rebuild(ended) else { return Ok(()) };
-        let descriptor = self.incoming.descriptor(ended.message.0).ok_or(Reason::Violation)?;
+        let descriptor = self.receiving.incoming.descriptor(ended.message.0).ok_or(Reason::Violation)?;
         let place = self.place(around, descriptor, range.start, (range.end - range.start) as usize)?;
         codes.rebuild(ended, around.memory.bytes_at(place)).ok_or(Reason::Violation)?;
-        self.incoming.add(ended.message.0, descriptor, ended.missing as usize)?;
+        self.receiving.incoming.add(ended.message.0, descriptor, ended.missing as usize)?;
         self.counters.rebuilt_bytes += ended.missing;
         Ok(())
     }
@@ -217,7 +197,7 @@ impl Session {
     /// Passes the engine's events on to the application.
     pub(super) fn drain(&mut self, around: &mut NodeContext<'_>) -> Result<(), Reason> {
         let connection = self.handle;
-        while self.tells_paths && around.completions.len() < LETTERS_MAX {
+        while self.paths.tells && around.completions.len() < LETTERS_MAX {
             let Some(event) = self.endpoint.take_path_event(ONLY) else { break };
             let event = PathEvent { at: self.by_node(event.at), ..event };
             around.completions.push_back(Completion::Path { connection, event });
@@ -226,12 +206,7 @@ impl Session {
             match event {
                 Event::Sent { .. } if self.is_partial() => self.handle_injected(around),
                 Event::Sent { message, .. } => {
-                    assert!(message.0 == self.first, "messages finish in the order of posting");
-                    let Some(posted) = self.flying.pop_front() else {
-                        unreachable!("the engine finishes only operations that it has")
-                    };
-                    self.first = self.first.wrapping_add(1);
-                    self.long -= usize::from(posted.is_long());
+                    let posted = self.sending.finish(message);
                     if let Some(place) = posted.place {
                         around.memory.release(place);
                     }
@@ -244,7 +219,7 @@ impl Session {
                     }
                 }
                 Event::Received { bytes, .. } if self.mrc.is_some() => self.finish_write(around, bytes.0)?,
-                Event::Received { message, bytes, .. } => match self.incoming.finish(message.0, bytes.0)? {
+                Event::Received { message, bytes, .. } => match self.receiving.incoming.finish(message.0, bytes.0)? {
                     Descriptor::Send { number } => self.fill_receive(around, number, bytes.0)?,
                     Descriptor::Write { immediate: Some(immediate), .. } => {
                         let bytes = bytes.0;
@@ -276,11 +251,7 @@ impl Session {
 impl Session {
     /// The send of this number, of `bytes` bytes, fills the next receive.
     pub(super) fn fill_receive(&mut self, around: &mut NodeContext<'_>, number: u32, bytes: u64) -> Result<(), Reason> {
-        if number != self.receive_first {
-            return Err(Reason::Violation);
-        }
-        let Some(receive) = self.receives.pop_front() else { return Err(Reason::Violation) };
-        self.receive_first = self.receive_first.wrapping_add(1);
+        let receive = self.receiving.fill(number)?;
         around.memory.release(receive.place);
         let (connection, operation) = (self.handle, receive.operation);
         around.completions.push_back(Completion::Received { connection, operation, bytes });

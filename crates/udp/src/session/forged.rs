@@ -6,11 +6,12 @@ use crate::frame::{Kind, Sealed};
 use crate::layout::Protection;
 use crate::memory::Memory;
 use crate::plane::Plane;
+use crate::secure::Sealer;
 use crate::socket::Arrival;
 use proptest::prelude::*;
 use std::time::Duration;
 use strandway_proto::packet::{Data, Flags, Offset, Psn, Wait};
-use strandway_proto::{Packet, PathId, wire};
+use strandway_proto::{MessageId, Packet, PathId, wire};
 
 /// Packets of the message, and bytes of each: some are sealed in one pass, some after a copy.
 const PACKETS: usize = 6;

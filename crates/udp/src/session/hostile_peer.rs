@@ -9,10 +9,11 @@ use crate::frame::{Kind, Sealed, encode_sealed};
 use crate::layout::Protection;
 use crate::memory::Region;
 use crate::peer_monitor::Found;
+use crate::secure::Sealer;
 use crate::socket::Arrival;
 use std::time::Duration;
 use strandway_proto::packet::{Data, Flags, Header, Offset, Psn, Wait};
-use strandway_proto::{Packet, PathId, wire};
+use strandway_proto::{MessageId, Packet, PathId, wire};
 
 /// A session, and a peer that sends arbitrary datagrams. The peer's address has no reader.
 struct Peer {
@@ -163,7 +164,7 @@ fn messages_that_have_begun_are_bounded() {
         for i in 0..most {
             assert_eq!(peer.sends(i, i as u32, 0, false, write, &[]), Ok(()));
         }
-        assert_eq!(peer.session.incoming.len(), most as usize);
+        assert_eq!(peer.session.receiving.incoming.len(), most as usize);
         assert_eq!(peer.sends(most, u32::MAX, 0, false, write, &[]), Err(Reason::Violation), "one too many");
     }
 }

@@ -1,6 +1,7 @@
 //! Leaving datagrams of a connection: packets of the engine with their payload, pings and pongs, sealed and handed to a
 //! plane.
 
+use super::phase::Phase;
 use super::{Mrc, NodeContext, ONLY, Piece, Session};
 use crate::clock::LIFE;
 use crate::error::Reason;
@@ -22,26 +23,26 @@ impl Session {
         if now > Time::ZERO + LIFE {
             return Err(Reason::Aged);
         }
-        if !self.confirmed {
+        if let Phase::Unconfirmed { until } = self.phase {
             // Nothing is sent to a caller that has not shown its keys.
-            return if now > self.confirm_by { Err(Reason::NoAnswer) } else { Ok(false) };
+            return if now > until { Err(Reason::NoAnswer) } else { Ok(false) };
         }
-        self.excuse(now, absence);
-        self.doubt(around)?;
+        self.phase.excuse(now, absence, &self.paths.timeouts);
+        self.find_silence(around)?;
         let shares = self.borrow_window(around);
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             self.endpoint.handle_timeout(now);
         }
-        let turn = if brisk { self.turn.div_ceil(BRISK) } else { self.turn };
+        let turn = if brisk { self.sending.turn.div_ceil(BRISK) } else { self.sending.turn };
         let mut may_send = !shares || self.may_send(around);
         let (mut sent, mut hindered) = (0, false);
         // In MRC's layout data waits until the peer has answered a ping, and so has the connection, too.
         let is_open = self.mrc.as_ref().is_none_or(|mrc| mrc.open);
-        let mut free = if is_open { self.free(around.planes) } else { 0 };
+        let mut free = if is_open { self.paths.free(around.planes) } else { 0 };
         sent += usize::from(self.send_transport(around));
         while sent < turn && self.endpoint.wants_transmit() {
             let endpoint = &self.endpoint;
-            let paced = self.pacer.as_mut().is_some_and(|pacer| !pacer.is_open(now, endpoint.window(ONLY).0));
+            let paced = self.sending.pacer.as_mut().is_some_and(|pacer| !pacer.is_open(now, endpoint.window(ONLY).0));
             hindered = free == 0 || paced;
             if free == 0 {
                 break;
@@ -61,7 +62,7 @@ impl Session {
             self.return_window(around);
             self.end_work(around, hindered || sent == turn);
         }
-        if self.credits_told != self.granted() {
+        if self.receiving.owes_credits() {
             // No packet carried the number of new receives: a ping does.
             sent += usize::from(self.send_credits(around));
         }
@@ -70,20 +71,19 @@ impl Session {
     }
 
     fn header(&mut self, kind: Kind, path: PathId, urgent: bool) -> Sealed {
-        let granted = self.granted();
-        self.credits_told = granted;
-        Sealed { kind, urgent, path, credits: granted as u16, connection: self.remote, counter: self.sealer.next() }
+        let (credits, counter) = (self.receiving.tell(), self.crypto.sealer.next());
+        Sealed { kind, urgent, path, credits, connection: self.remote, counter }
     }
 
     fn send_packet(&mut self, around: &mut NodeContext<'_>, packet: &Packet) {
         let plane = usize::from(packet.path.port());
-        let Some(to) = self.sides.get(plane).and_then(|side| side.peer) else { return };
+        let Some(to) = self.paths.peer(plane) else { return };
         if self.mrc.is_some() && Mrc::carries(&packet.header) {
             return self.send_mrc(around, to, packet);
         }
-        self.header.clear();
+        self.sending.header.clear();
         // All numbers fit every format: the connection is 0, offsets have 64 bits.
-        if wire::encode(self.format, packet, &mut self.header).is_err() {
+        if wire::encode(self.format, packet, &mut self.sending.header).is_err() {
             self.counters.malformed += 1;
             return;
         }
@@ -92,9 +92,9 @@ impl Session {
             // Probes travel in the class of data, and switches mark them like data.
             None => {
                 let class = if packet.is_control() { Class::Control } else { Class::Data };
-                let transport = std::mem::take(&mut self.header);
+                let transport = std::mem::take(&mut self.sending.header);
                 self.send(around, to, (Kind::Control, class), packet.path, &transport);
-                self.header = transport;
+                self.sending.header = transport;
             }
         }
     }
@@ -108,11 +108,11 @@ impl Session {
             // The part's header says where its payload lies.
             (Some(partial), Header::Part(part)) => Some(partial.source(part).expect("a stream that sends is open")),
             _ => {
-                let posted = &self.flying[piece.message.wrapping_sub(self.first) as usize];
-                posted.descriptor.encode(&mut self.header);
-                // Data that the peer may take for a sign of loss never overtakes other data of its connection.
-                urgent = self.long == 0 && !self.in_order && posted.is_small();
-                posted.place
+                let posted = self.sending.get(piece.message).expect("the engine sends messages that it has");
+                let (descriptor, place) = (posted.descriptor, posted.place);
+                urgent = self.sending.is_urgent(posted);
+                descriptor.encode(&mut self.sending.header);
+                place
             }
         };
         let memory = &*around.memory;
@@ -122,18 +122,19 @@ impl Session {
             (Some(part), Some(codes)) => codes.parity(place.map_or(&[][..], |place| memory.read_all(place)), part),
             _ => place.map_or(&[][..], |place| memory.read(place, piece.offset, piece.length)),
         };
-        let (sealer, transport) = (&mut self.sealer, &self.header);
+        let (sealer, transport) = (&mut self.crypto.sealer, &self.sending.header);
         let head = HEADER + transport.len();
         let length = head + payload.len() + sealer.tag_bytes();
         let (resolved, source) = around.routes.resolve(to, packet.path);
         let shard = Destination::shard_of(self.remote);
-        let destination = Destination { to: resolved, source, shard, owner: Owner::Peer(to), late: !self.in_order };
+        let destination =
+            Destination { to: resolved, source, shard, owner: Owner::Peer(to), late: !self.sending.in_order };
         around.planes[plane].push(destination, class, length, |out| {
             out[..HEADER].copy_from_slice(&header.to_bytes());
             out[HEADER..head].copy_from_slice(transport);
             sealer.seal_from(out, head, payload);
         });
-        if let Some(pacer) = &mut self.pacer {
+        if let Some(pacer) = &mut self.sending.pacer {
             pacer.spend(length as u64);
         }
         self.counters.sent_bytes[plane] += piece.length as u64;
@@ -151,7 +152,7 @@ impl Session {
         body: &[u8],
     ) {
         let header = self.header(kind, path, false);
-        let sealer = &mut self.sealer;
+        let sealer = &mut self.crypto.sealer;
         let length = HEADER + body.len() + sealer.tag_bytes();
         let (resolved, source) = around.routes.resolve_small(to, path);
         let shard = Destination::shard_of(self.remote);
@@ -186,13 +187,13 @@ impl Session {
 
     /// Sends a ping that is padded with zeros to the length of a full packet.
     pub(super) fn send_full_ping(&mut self, around: &mut NodeContext<'_>, to: SocketAddrV6, path: PathId, number: u64) {
-        let mut body = vec![0; self.datagram.saturating_sub(HEADER + self.sealer.tag_bytes()).max(8)];
+        let mut body = vec![0; self.sending.datagram.saturating_sub(HEADER + self.crypto.sealer.tag_bytes()).max(8)];
         body[..8].copy_from_slice(&number.to_be_bytes());
         self.send(around, to, (Kind::Ping, Class::Control), path, &body);
     }
 
     pub(super) fn send_small(&mut self, around: &mut NodeContext<'_>, path: PathId, kind: Kind, body: &[u8]) {
-        if let Some(to) = self.sides[usize::from(path.port())].peer {
+        if let Some(to) = self.paths.peer(usize::from(path.port())) {
             self.send(around, to, (kind, Class::Control), path, body);
         }
     }
@@ -201,12 +202,12 @@ impl Session {
     pub(crate) fn wants_transmit(&self) -> bool {
         self.owes_transport()
             || self.endpoint.wants_control()
-            || (self.endpoint.wants_transmit() && !self.waits_for_turn)
+            || (self.endpoint.wants_transmit() && !self.sending.window.waits)
     }
 
     /// Tells the peer that the connection ends: one datagram on each plane, without waiting for an answer.
     pub(crate) fn send_goodbye(&mut self, around: &mut NodeContext<'_>, reason: Reason) {
-        for plane in 0..self.sides.len() {
+        for plane in 0..self.paths.planes.len() {
             self.send_small(around, PathId::new(plane as u8, 0), Kind::Close, &[reason.code()]);
         }
     }

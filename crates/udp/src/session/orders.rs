@@ -10,8 +10,8 @@ impl Session {
     /// Denies or allows the paths across these parts of the fabric; returns their number.
     pub(crate) fn order(&mut self, node_now: Time, routes: &Routes, parts: &[Element], denied: bool) -> usize {
         let crossing = |state: &PathState| {
-            let peer = self.sides.get(usize::from(state.path.port())).and_then(|side| side.peer);
-            let peer = peer.or_else(|| self.sides.iter().find_map(|side| side.peer));
+            let peer = self.paths.peer(usize::from(state.path.port()));
+            let peer = peer.or_else(|| self.paths.planes.iter().find_map(|side| side.peer));
             peer.is_some_and(|peer| routes.crosses(peer, state.path, parts))
         };
         let paths: Vec<PathId> =

@@ -1,21 +1,21 @@
 //! Reads and atomic operations of a connection, both ways. [`strandway_proto::read`] has their numbers and limits; here
 //! are memory, keys and completions.
 
-use super::{NodeContext, ONLY, Posted, Purpose, Session, is_long};
+use super::{NodeContext, Purpose, Session};
 use crate::completion::Completion;
 use crate::error::{Reason, Refusal};
 use crate::frame::{Change, Descriptor};
 use crate::handles::Operation;
 use crate::memory::{Place, Rights};
+use strandway_proto::Time;
 use strandway_proto::read::Verdict;
-use strandway_proto::{Message, MessageId, Time};
 
 /// A request of ours that is not answered.
 pub(super) struct Reading {
     operation: Operation,
     /// Where the bytes go; `None` for an atomic operation.
     pub(super) place: Option<Place>,
-    /// Has the peer the request? Until then it is among the operations in [`Session::flying`].
+    /// Has the peer the request? Until then it is among the messages that the engine has.
     arrived: bool,
 }
 
@@ -53,32 +53,26 @@ impl Session {
             Wanted::Bytes { into, .. } => Some(into),
             Wanted::Change { .. } => None,
         };
-        let number = self.reader.ask(Reading { operation, place, arrived: false });
+        let number = self.sending.reader.ask(Reading { operation, place, arrived: false });
         let descriptor = match wanted {
             Wanted::Bytes { key, start, into } => Descriptor::Read { number, key, start, bytes: into.len() as u64 },
             Wanted::Change { key, start, change } => Descriptor::Atomic { number, key, start, change },
         };
-        let (purpose, immediates) = (Purpose::Request(number), self.immediates);
-        self.waiting.push_back(Posted { purpose, place: None, descriptor, immediates });
-        self.admit(now);
-    }
-
-    /// Requests that the peer has, and has not answered.
-    pub(super) fn unanswered(&self) -> usize {
-        self.unanswered
+        self.sending.push(Purpose::Request(number), None, descriptor);
+        self.sending.admit(now, &mut self.endpoint);
     }
 
     /// The peer has a request of ours.
     pub(super) fn note_arrival(&mut self, number: u32) {
-        if let Some(reading) = self.reader.get_mut(number) {
+        if let Some(reading) = self.sending.reader.get_mut(number) {
             reading.arrived = true;
-            self.unanswered += 1;
+            self.sending.unanswered += 1;
         }
     }
 
     /// Where a range of an answer's bytes belongs.
     pub(super) fn place_of_answer(&self, number: u32, offset: u64, length: usize) -> Result<Place, Reason> {
-        let place = self.reader.get(number).and_then(|reading| reading.place).ok_or(Reason::Violation)?;
+        let place = self.sending.reader.get(number).and_then(|reading| reading.place).ok_or(Reason::Violation)?;
         place.part(offset, length).ok_or(Reason::TooLong)
     }
 
@@ -90,8 +84,8 @@ impl Session {
         answer: Descriptor,
         bytes: u64,
     ) -> Result<(), Reason> {
-        let Reading { operation, place, arrived } = self.reader.finish(number).ok_or(Reason::Violation)?;
-        self.unanswered -= usize::from(arrived);
+        let Reading { operation, place, arrived } = self.sending.reader.finish(number).ok_or(Reason::Violation)?;
+        self.sending.unanswered -= usize::from(arrived);
         let connection = self.handle;
         let completion = match (answer, place) {
             (Descriptor::Answer { .. }, Some(place)) if bytes == place.len() as u64 => {
@@ -105,7 +99,7 @@ impl Session {
             around.memory.release(place);
         }
         around.completions.push_back(completion);
-        self.admit(around.now);
+        self.sending.admit(around.now, &mut self.endpoint);
         Ok(())
     }
 
@@ -120,7 +114,7 @@ impl Session {
             Descriptor::Atomic { number, .. } => (number, 0),
             _ => return Err(Reason::Violation),
         };
-        let answer = match (self.target.handle_request(number), request) {
+        let answer = match (self.receiving.target.handle_request(number), request) {
             (Verdict::Violation, _) => return Err(Reason::Violation),
             (Verdict::Refuse, _) => Answer::Refusal(Refusal::TooMany),
             (Verdict::Answer, Descriptor::Atomic { key, start, change, .. }) => {
@@ -139,22 +133,21 @@ impl Session {
             (Verdict::Answer, _) => return Err(Reason::Violation),
         };
         let bytes = if let Answer::Bytes { .. } = answer { bytes } else { 0 };
-        self.target.push(bytes, Asked { number, answer });
+        self.receiving.target.push(bytes, Asked { number, answer });
         self.answer_requests(around);
         Ok(())
     }
 
     /// The peer has an answer of ours.
     pub(super) fn finish_answer(&mut self, around: &mut NodeContext<'_>, bytes: u64) {
-        self.answers -= 1;
-        self.target.finish(bytes);
+        self.receiving.target.finish(bytes);
         self.answer_requests(around);
     }
 
     /// Hands the engine the answers that may leave. They do not wait behind sends, which wait for receives of the peer.
     fn answer_requests(&mut self, around: &mut NodeContext<'_>) {
-        while let Some(Asked { number, answer }) = self.target.poll_answer() {
-            let (mut place, mut bytes, mut claimed) = (None, 0, 0);
+        while let Some(Asked { number, answer }) = self.receiving.target.poll_answer() {
+            let (mut place, mut claimed) = (None, 0);
             let descriptor = match answer {
                 Answer::Word(word) => Descriptor::Word { number, word },
                 Answer::Refusal(refusal) => Descriptor::Refusal { number, refusal },
@@ -163,19 +156,14 @@ impl Session {
                     match around.memory.open_for(Rights::READ, key, self.handle, start, length) {
                         Ok(opened) => {
                             around.memory.hold(opened);
-                            (place, bytes) = (Some(opened), length);
+                            place = Some(opened);
                             Descriptor::Answer { number }
                         }
                         Err(refusal) => Descriptor::Refusal { number, refusal },
                     }
                 }
             };
-            self.long += usize::from(place.is_some_and(is_long));
-            self.answers += 1;
-            let id = MessageId(self.first.wrapping_add(self.flying.len() as u32));
-            self.endpoint.post(around.now, ONLY, Message { id, bytes });
-            let (purpose, immediates) = (Purpose::Answer(claimed), self.immediates);
-            self.flying.push_back(Posted { purpose, place, descriptor, immediates });
+            self.sending.answer(around.now, &mut self.endpoint, claimed, place, descriptor);
         }
     }
 }

@@ -57,18 +57,18 @@ impl Session {
         newest: bool,
         bytes: usize,
     ) {
-        let side = &mut self.sides[plane];
+        let side = &mut self.paths.planes[plane];
         if side.peer.is_some_and(|known| !newest || !around.routes.has_moved(known, from)) {
             return;
         }
         if side.candidate.as_ref().is_none_or(|candidate| around.routes.has_moved(candidate.at, from)) {
             side.candidate = Candidate::new(from);
         }
-        let ping = HEADER + NUMBER + self.sealer.tag_bytes();
+        let ping = HEADER + NUMBER + self.crypto.sealer.tag_bytes();
         let Some(candidate) = &mut side.candidate else { return };
         candidate.received += bytes as u64;
         if candidate.again <= around.now && candidate.spend(ping) {
-            candidate.again = around.now + Span(self.plane_timeout.0 / crate::peer_monitor::PINGS);
+            candidate.again = around.now + Span(self.paths.timeouts.plane.0 / crate::peer_monitor::PINGS);
             let (to, number) = (candidate.at, candidate.challenge);
             self.send_number(around, to, PathId::new(plane as u8, 0), Kind::Ping, number, None);
         }
@@ -84,11 +84,11 @@ impl Session {
         proof: Option<&[u8; PROOF]>,
     ) {
         let proof = proof.and_then(|proof| {
-            let member = (self.monitor, self.handle.index);
+            let member = (self.paths.monitor, self.handle.index);
             around.monitors.recognise(member, &self.peers(), number, proof, (self.local, self.remote))
         });
-        let length = HEADER + NUMBER + self.sealer.tag_bytes();
-        let Some(side) = self.sides.get_mut(usize::from(path.port())) else { return };
+        let length = HEADER + NUMBER + self.crypto.sealer.tag_bytes();
+        let Some(side) = self.paths.planes.get_mut(usize::from(path.port())) else { return };
         let candidate = side.candidate.as_mut().filter(|candidate| candidate.at == from);
         // A pong is no longer than its ping, and to a candidate it carries no proof.
         let proof = proof.filter(|_| side.peer.is_some());
@@ -106,11 +106,11 @@ impl Session {
 impl Session {
     /// Bytes received from and sent to the candidate of a plane.
     pub(super) fn candidate(&self, plane: usize) -> Option<(u64, u64)> {
-        self.sides[plane].candidate.as_ref().map(|candidate| (candidate.received, candidate.sent))
+        self.paths.planes[plane].candidate.as_ref().map(|candidate| (candidate.received, candidate.sent))
     }
 
     /// The number of the ping that the candidate of a plane must answer.
     pub(super) fn challenge(&self, plane: usize) -> Option<u64> {
-        self.sides[plane].candidate.as_ref().map(|candidate| candidate.challenge)
+        self.paths.planes[plane].candidate.as_ref().map(|candidate| candidate.challenge)
     }
 }

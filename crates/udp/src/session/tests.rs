@@ -5,12 +5,13 @@ use crate::error::Refusal;
 use crate::frame::{Change, Kind, Sealed, encode_sealed};
 use crate::layout::Protection;
 use crate::memory::Rights;
+use crate::secure::Sealer;
 use crate::socket::Arrival;
 use proptest::prelude::*;
 use std::net::SocketAddrV6;
 use std::time::Duration;
 use strandway_proto::packet::{self, Ack, Data, Flags, Header, Nack, NackReason, Offset, Psn, SackBits, Wait};
-use strandway_proto::{Packet, PathId, Rate, wire};
+use strandway_proto::{MessageId, Packet, PathId, Rate, wire};
 
 const GUARD: usize = 32;
 const WINDOW: usize = 256;
@@ -212,8 +213,8 @@ proptest! {
                     prop_assert!(bytes <= WINDOW as u64, "{:?} after step {}", told, step);
                 }
             }
-            prop_assert!(session.incoming.len() <= config.incoming_max);
-            prop_assert!(session.target.len() <= 2 * config.reads_max + (config.read_bytes_max / 4_096) as usize);
+            prop_assert!(session.receiving.incoming.len() <= config.incoming_max);
+            prop_assert!(session.receiving.target.len() <= 2 * config.reads_max + (config.read_bytes_max / 4_096) as usize);
             for (i, &byte) in all.iter().enumerate() {
                 prop_assert!(byte == 0 || ours.contains(&i) || theirs.contains(&i), "byte {} after step {}", i, step);
             }

@@ -17,14 +17,14 @@ const START: usize = TRIMMED - HEADER + REQUEST_MAX;
 impl Session {
     /// If this datagram was trimmed on its way, requests its packet again; false if it was not.
     pub(super) fn handle_trimmed(&mut self, now: Time, arrival: &Arrival, sealed: &Sealed, datagram: &[u8]) -> bool {
-        let above = self.trimmed_dscp.and_then(|dscp| arrival.dscp().checked_sub(dscp));
+        let above = self.crypto.trimmed_dscp.and_then(|dscp| arrival.dscp().checked_sub(dscp));
         let Some(above @ (0 | 1)) = above else { return false };
         // The answer could not leave by a plane that does not exist. A connection that repairs nothing treats trimmed
         // packets as lost.
         if sealed.kind != Kind::Data
             || self.is_partial()
-            || !self.confirmed
-            || usize::from(sealed.path.port()) >= self.sides.len()
+            || !self.phase.is_confirmed()
+            || usize::from(sealed.path.port()) >= self.paths.planes.len()
         {
             return false;
         }
@@ -32,14 +32,14 @@ impl Session {
         let mut start = [0; START];
         let start = &mut start[..body.len().min(START)];
         start.copy_from_slice(&body[..start.len()]);
-        if self.opener.peek(sealed.counter, start).is_err() {
+        if self.crypto.opener.peek(sealed.counter, start).is_err() {
             return false;
         }
         let Ok(packet) = wire::decode(self.format, start) else { return false };
         let Some(piece) = Piece::of(&packet.header, self.mtu) else { return false };
         let header = wire::header_bytes(self.format, &packet);
         let is_whole = match Descriptor::decode(&start[header..]) {
-            Ok(descriptor) => header + descriptor.bytes() + piece.length + self.opener.tag_bytes() <= body.len(),
+            Ok(descriptor) => header + descriptor.bytes() + piece.length + self.crypto.opener.tag_bytes() <= body.len(),
             Err(error) => error != FrameError::Short,
         };
         if is_whole {

@@ -4,6 +4,7 @@ use super::*;
 use crate::error::Refusal;
 use crate::frame::Change;
 use crate::memory::Rights;
+use crate::session::posted::Posted;
 
 impl Peer {
     /// Opens the inbox for reading and atomic operations, too.
@@ -25,7 +26,7 @@ impl Peer {
 
     /// The refusals and answers that wait to leave, as the descriptors say.
     fn answers(&self) -> Vec<Descriptor> {
-        self.session.flying.iter().map(|posted| posted.descriptor).collect()
+        self.session.sending.flying().iter().map(|posted| posted.descriptor).collect()
     }
 
     /// A read of ours into the whole inbox.
@@ -87,9 +88,9 @@ fn requests_without_end_queue_up_to_a_limit() {
     let mut peer = Peer::opened(|config| (config.reads_max, config.read_bytes_max) = (8, 10_000));
     let ended = (0..10_000).position(|number| {
         let outcome = peer.asks(u64::from(number), peer.read(number, 0, INBOX as u64));
-        let bytes: u64 = peer.session.flying.iter().map(Posted::bytes).sum();
+        let bytes: u64 = peer.session.sending.flying().iter().map(Posted::bytes).sum();
         assert!(bytes <= 10_000, "{bytes} bytes of answers under way");
-        assert!(peer.session.target.len() <= 18);
+        assert!(peer.session.receiving.target.len() <= 18);
         outcome == Err(Reason::Violation)
     });
     assert_eq!(ended, Some(18), "2 are under way, 8 wait, 8 more are refused, and one more is too much");

@@ -35,7 +35,7 @@ fn beyond(psn: Psn, distance: i16) -> Psn {
 impl Session {
     /// Does the peer of this connection send from this inner address, on this plane?
     pub(crate) fn is_from(&self, plane: usize, source: [u8; 16]) -> bool {
-        self.sides.get(plane).and_then(|side| side.peer).is_some_and(|peer| peer.ip().octets() == source)
+        self.paths.peer(plane).is_some_and(|peer| peer.ip().octets() == source)
     }
 
     /// A datagram for this connection's queue pair arrived by `plane`.
@@ -46,14 +46,14 @@ impl Session {
         arrival: &Arrival,
         inner: Inner<'_>,
     ) -> Result<(), Reason> {
-        if !self.confirmed || self.mrc.is_none() || !self.is_from(plane, inner.datagram.source) {
+        if !self.phase.is_confirmed() || self.mrc.is_none() || !self.is_from(plane, inner.datagram.source) {
             self.counters.malformed += 1;
             return Ok(());
         }
         let around = &mut around.at(self.own(around.now));
         let now = around.now;
-        (self.heard, self.doubt.since) = (now, None);
-        around.monitors.handle_arrival(self.by_node(now), self.monitor, plane);
+        self.phase.handle_arrival(now);
+        around.monitors.handle_arrival(self.by_node(now), self.paths.monitor, plane);
         // Marks are in the outer header. On acknowledgements they say nothing about the path of data.
         let path = ocp::path_of(inner.datagram.entropy);
         let marked = Flags::NONE.with_if(arrival.is_marked(), Flags::CE);
@@ -96,7 +96,7 @@ impl Session {
         self.endpoint.handle_packet(around.now, packet);
         if shares {
             self.return_window(around);
-            around.windows.wake(self.monitor);
+            around.windows.wake(self.paths.monitor);
         }
     }
 
@@ -225,7 +225,7 @@ impl Session {
     pub(crate) fn handle_trimmed_mrc(&mut self, now: Time, arrival: &Arrival, trimmed: &Trimmed, at_last_hop: bool) {
         let now = self.own(now);
         let Some(mrc) = &mut self.mrc else { return };
-        if !self.confirmed {
+        if !self.phase.is_confirmed() {
             return;
         }
         if let Some(stamp) = trimmed.stamp {

@@ -1,6 +1,7 @@
 //! Leaving datagrams of MRC's layout.
 
-use super::super::{NodeContext, ONLY, Piece, Posted, Session};
+use super::super::posted::Posted;
+use super::super::{NodeContext, ONLY, Piece, Session};
 use super::memory::Asks;
 use super::{MAILBOX, RECEIVE, RECEIVED_UNIT, tick};
 use crate::frame::Descriptor;
@@ -39,7 +40,7 @@ impl Session {
             Header::Data(data) => {
                 psn = data.psn;
                 piece = Piece::of(&packet.header, self.mtu);
-                let Some(posted) = self.flying.get(data.message.0.wrapping_sub(self.first) as usize) else { return };
+                let Some(posted) = self.sending.get(data.message.0) else { return };
                 payload = posted.place.map(|place| (place, data.offset.get(), usize::from(data.length)));
                 Body::Write(write_of(posted, data, packet.flags, stamp))
             }
@@ -136,7 +137,7 @@ impl Session {
         let plane = &mut around.planes[usize::from(path.port())];
         let class = match class {
             Class::Data | Class::Urgent => ECT,
-            Class::Control => self.control_class,
+            Class::Control => self.sending.control_class,
         };
         let entropy = ocp::entropy_of(path);
         let (source, destination) = (plane.ip().octets(), to.ip().octets());
@@ -147,7 +148,7 @@ impl Session {
             self.counters.malformed += 1;
             return;
         }
-        if let Some(pacer) = &mut self.pacer
+        if let Some(pacer) = &mut self.sending.pacer
             && let Body::Write(_) = datagram.body
         {
             pacer.spend(inner.len() as u64);
@@ -161,7 +162,7 @@ impl Session {
     pub(in crate::session) fn send_transport(&mut self, around: &mut NodeContext<'_>) -> bool {
         let Some(mrc) = &mut self.mrc else { return false };
         let Some(path) = mrc.due else { return false };
-        let Some(to) = self.sides.get(usize::from(path.port())).and_then(|side| side.peer) else {
+        let Some(to) = self.paths.peer(usize::from(path.port())) else {
             mrc.due = None;
             return false;
         };
@@ -175,7 +176,7 @@ impl Session {
 
     /// Tells the peer that its operation named memory that it may not write.
     pub(super) fn refuse_access(&mut self, around: &mut NodeContext<'_>, path: PathId) {
-        if let Some(to) = self.sides.get(usize::from(path.port())).and_then(|side| side.peer) {
+        if let Some(to) = self.paths.peer(usize::from(path.port())) {
             self.send_nack(around, to, path, TransportAck::REMOTE_ACCESS);
         }
     }

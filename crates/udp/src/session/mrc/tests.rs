@@ -84,7 +84,7 @@ impl End {
             seed: 1 + u64::from(calls),
         };
         let mut session = Session::new(Time::ZERO, &config, &mut monitors, opening);
-        session.confirmed = true;
+        session.phase.handle_arrival(Time::ZERO + EARLY);
         session.open_mrc();
         Some(End {
             session,

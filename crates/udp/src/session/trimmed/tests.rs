@@ -161,7 +161,7 @@ proptest! {
         let first = called.genuine(0, 0);
         called.take(0, first);
         let second = called.genuine(1, 0);
-        let (before, sent, heard) = (called.session.counters().engine, called.sent(), called.session.heard);
+        let (before, sent, heard) = (called.session.counters().engine, called.sent(), called.session.phase);
         let count = forgeries.len() as u64;
         for (length, bits, dscp) in forgeries {
             let mut bytes = second.clone();
@@ -172,7 +172,7 @@ proptest! {
             called.take(dscp, bytes);
         }
         let engine = called.session.counters().engine;
-        prop_assert_eq!((engine.delivered, engine.acks, called.session.heard), (before.delivered, before.acks, heard));
+        prop_assert_eq!((engine.delivered, engine.acks, called.session.phase), (before.delivered, before.acks, heard));
         prop_assert!(called.sent() - sent <= count, "an answer each at the most");
         prop_assert!(called.window()[PAYLOAD..].iter().all(|&byte| byte == 0), "nothing is written");
         called.take(0, second);
