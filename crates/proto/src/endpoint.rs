@@ -6,17 +6,17 @@ mod control;
 mod credits;
 mod event;
 mod life;
+mod observer;
 mod partial;
+mod paths;
 mod pauses;
 mod ports;
 mod prefetch;
 mod ready;
 mod table;
 mod telemetry;
-mod watch;
 mod window;
 
-use crate::cast::{Casts, Fragments};
 use crate::connection::{Connection, Kind, Polled};
 use crate::control_message::ControlMessage;
 use crate::message::Message;
@@ -30,16 +30,34 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 pub use event::{Event, Handled, OpenConnection};
+pub use observer::{Census, Observer};
 pub use prefetch::PrefetchStep;
-pub use watch::Census;
 pub use window::SharedWindow;
 
-/// A host's transport: inputs are `post` and `handle_*`, outputs are `poll_*`.
+/// A host's transport: a state machine without socket, clock, thread or payload.
 ///
-/// It owns no socket, clock, thread or payload. Time is an argument and never runs backwards. Several inputs may come
-/// between two polls; a late poll loses nothing, and a second poll does no harm. `poll_transmit` returns a packet for a
-/// port that is idle now: the simulator calls it when a port becomes idle, a node on sockets calls it until its batch
-/// is full.
+/// Its calls are of five kinds:
+///
+/// - *Set-up*: [`Endpoint::new`], [`Endpoint::open`], [`Endpoint::accept`], [`Endpoint::refuse`], [`Endpoint::close`],
+///   and [`Endpoint::learn_from`], [`Endpoint::keep_records`], [`Endpoint::keep_ended`], [`Endpoint::tally_paths`] for
+///   what is kept.
+/// - *Inputs*, in which the world reports what has happened: [`Endpoint::handle_packet`] (or
+///   [`Endpoint::handle_packet_with`] telemetry), [`Endpoint::handle_timeout`], [`Endpoint::handle_port`],
+///   [`Endpoint::handle_blocked`], [`Endpoint::grant_window`].
+/// - *Outputs*, for which the world asks: [`Endpoint::poll_transmit`], [`Endpoint::poll_event`],
+///   [`Endpoint::poll_timeout`]; and, where they are used, [`Endpoint::take_telemetry`], [`Endpoint::take_window`],
+///   [`Endpoint::take_ended`], [`Endpoint::take_path_event`].
+/// - Calls of the *application*: [`Endpoint::post`], [`Endpoint::send_control`], [`Endpoint::cast`],
+///   [`Endpoint::send_fragment`]; streams and receives of partial completion ([`Endpoint::begin_stream`],
+///   [`Endpoint::expect`] and so on); a controller's [`Endpoint::deny_path`], [`Endpoint::allow_path`],
+///   [`Endpoint::substitute_path`].
+/// - *Observers*, which change nothing: those of [`Endpoint::observe`].
+///
+/// After inputs and calls of the application, the world asks for outputs: events until there are none, packets as long
+/// as ports are idle, and then the time of the next timeout. Time is an argument and never runs backwards. Several
+/// inputs may come between two polls; a late poll loses nothing, and a second poll does no harm. `poll_transmit`
+/// returns a packet for a port that is idle now: the simulator calls it when a port becomes idle, a node on sockets
+/// calls it until its batch is full.
 pub struct Endpoint {
     host: HostId,
     connections: table::Connections,
@@ -64,15 +82,7 @@ pub struct Endpoint {
     timers: Timers,
     events: VecDeque<Event>,
     strays: u64,
-    ports: Option<Box<ports::PortStates>>,
-    /// The ports that may be used, one bit each; all of them until the world reports a port down.
-    up: u32,
-    /// The ports that our NIC has.
-    nic: u32,
-    /// The ports that take no data at present, one bit each.
-    blocked: u32,
-    /// The pauses of the ports by PFC; `None` before the first one.
-    pauses: Option<Box<pauses::Pauses>>,
+    nic: ports::Nic,
     /// Some connection uses MRC, which tells good planes from bad ones: each control packet leaves only by its own
     /// port.
     planes_differ: bool,
@@ -81,18 +91,9 @@ pub struct Endpoint {
     free_contexts: Vec<u32>,
     /// For each host, the first connection that posted messages to it, if windows are shared.
     destinations: BTreeMap<contexts::Destination, u32>,
-    /// Chunks to send without a connection; `None` before the first one.
-    casts: Option<Box<Casts>>,
+    unconnected: cast::Unconnected,
     /// The pace of credit that it gives; `None` before the first connection that uses credit.
     credits: Option<Box<credits::CreditPacer>>,
-    /// Fragments to send; `None` before the first one.
-    fragments: Option<Box<Fragments>>,
-    /// There are chunks or fragments to send now.
-    casting: bool,
-    /// If connections have data too: the next packet is a chunk or a fragment.
-    casts_first: bool,
-    /// Among chunks and fragments, the next packet is a fragment.
-    fragments_first: bool,
     /// The records that waiting answers take along; `None` before the first ones.
     echoes: Option<Box<telemetry::Echoes>>,
 }
@@ -169,21 +170,13 @@ impl Endpoint {
             timers: BinaryHeap::new(),
             events: VecDeque::new(),
             strays: 0,
-            ports: None,
-            up: u32::MAX,
-            nic: 0,
-            blocked: 0,
-            pauses: None,
+            nic: ports::Nic::new(),
             planes_differ: false,
             contexts: Vec::new(),
             free_contexts: Vec::new(),
             destinations: BTreeMap::new(),
-            casts: None,
+            unconnected: cast::Unconnected::default(),
             credits: None,
-            fragments: None,
-            casting: false,
-            casts_first: false,
-            fragments_first: false,
             echoes: None,
         }
     }
@@ -380,7 +373,7 @@ impl Endpoint {
                 // The entry that it had set aside is still in the heap.
                 connection.timer = std::mem::replace(&mut connection.timer_behind, Time::NEVER);
                 let context = self.grant(id);
-                if let Some(pauses) = &self.pauses {
+                if let Some(pauses) = &self.nic.pauses {
                     self.connections[id as usize].wait_for_pauses(now, |port, from| pauses.within(port, from, now));
                 }
                 let control = &mut self.control;
@@ -415,7 +408,7 @@ impl Endpoint {
     /// Updates the account of a connection's time.
     #[inline]
     fn keep_time(&mut self, now: Time, id: u32) {
-        let blocked = self.up & self.nic & !self.blocked == 0;
+        let blocked = self.nic.up & self.nic.all & !self.nic.blocked == 0;
         let open = self.connections[id as usize].context().map(|c| self.contexts[c as usize].is_open);
         self.connections[id as usize].keep_time(now, open, blocked);
     }
@@ -425,10 +418,10 @@ impl Endpoint {
     /// that port.
     pub fn handle_blocked(&mut self, now: Time, port: u8, blocked: Option<Blocked>) {
         let bit = 1u32.checked_shl(u32::from(port)).unwrap_or(0);
-        self.blocked = if blocked.is_some() { self.blocked | bit } else { self.blocked & !bit };
+        self.nic.blocked = if blocked.is_some() { self.nic.blocked | bit } else { self.nic.blocked & !bit };
         let paused = blocked == Some(Blocked::Paused);
-        if bit != 0 && (paused || self.pauses.is_some()) {
-            self.pauses.get_or_insert_default().set(now, port, paused);
+        if bit != 0 && (paused || self.nic.pauses.is_some()) {
+            self.nic.pauses.get_or_insert_default().set(now, port, paused);
         }
         for i in 0..self.ready.len() {
             let id = self.ready.at(i);
@@ -457,7 +450,7 @@ impl Endpoint {
     /// hold anything.
     #[inline]
     pub fn poll_transmit_into(&mut self, now: Time, free: Ports, into: &mut Packet) -> bool {
-        let no_data = self.ready.is_empty() && !self.casting;
+        let no_data = self.ready.is_empty() && !self.unconnected.waiting;
         let control_first = self.streak < self.control_burst || no_data || free.data == 0;
         if control_first && self.take_control(free, into) {
             self.streak += 1;
@@ -473,7 +466,11 @@ impl Endpoint {
     /// Connections and chunks take turns.
     #[inline]
     fn take_data_or_chunk(&mut self, now: Time, free: Ports, into: &mut Packet) -> bool {
-        if self.casting { self.take_chunk_in_turn(now, free, into) } else { self.take_data(now, free, into) }
+        if self.unconnected.waiting {
+            self.take_chunk_in_turn(now, free, into)
+        } else {
+            self.take_data(now, free, into)
+        }
     }
 
     /// The packet of the first ready connection whose path leaves by a free port.
@@ -530,7 +527,7 @@ impl Endpoint {
         if self.planes_differ {
             return self.take_control_of(free.control).map(|packet| *into = packet).is_some();
         }
-        let free = free.control & self.up;
+        let free = free.control & self.nic.up;
         if free == 0 {
             return false;
         }
@@ -545,7 +542,7 @@ impl Endpoint {
     /// Could `poll_transmit` return a packet, if ports and pace allow it?
     #[inline]
     pub fn wants_transmit(&self) -> bool {
-        !self.ready.is_empty() || !self.control.is_empty() || self.casting
+        !self.ready.is_empty() || !self.control.is_empty() || self.unconnected.waiting
     }
 
     /// Is there a control packet to send?
@@ -575,15 +572,5 @@ impl Endpoint {
     /// Our host number.
     pub const fn host(&self) -> HostId {
         self.host
-    }
-
-    /// The number of connections, closing ones included.
-    pub fn connections(&self) -> usize {
-        self.connections.len()
-    }
-
-    /// Packets for connections that do not exist.
-    pub const fn strays(&self) -> u64 {
-        self.strays
     }
 }

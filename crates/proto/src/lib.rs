@@ -39,7 +39,7 @@ pub use aggregate::Fragment;
 pub use application::Application;
 pub use cast::Cast;
 pub use control_message::ControlMessage;
-pub use endpoint::{Blocked, Census, Endpoint, Event, Handled, OpenConnection, PrefetchStep, SharedWindow};
+pub use endpoint::{Blocked, Census, Endpoint, Event, Handled, Observer, OpenConnection, PrefetchStep, SharedWindow};
 pub use environment::Environment;
 pub use host::HostTraits;
 pub use message::Message;

@@ -512,9 +512,9 @@ fn attack(world: &World, steps: &[Step]) {
             }
         }
         for c in 0..2 {
-            let up_to = victim.received_up_to(ConnectionId(c));
+            let up_to = victim.observe().received_up_to(ConnectionId(c));
             assert!((0..up_to).all(|psn| fed[c as usize].contains(&psn)), "what counts as received did arrive");
-            let owed = victim.in_flight(ConnectionId(c)).0 > 0;
+            let owed = victim.observe().in_flight(ConnectionId(c)).0 > 0;
             assert!(!owed || victim.poll_timeout().is_some(), "packets are in flight, but no deadline stands");
         }
     }
@@ -543,5 +543,5 @@ fn packets_for_connections_that_do_not_exist_are_counted() {
     let mut victim = endpoint(&World::new("uec"), 1);
     let packet = Packet { connection: ConnectionId(7), ..data_packet(&World::new("uec"), 0, PathId(0), Flags::NONE) };
     victim.handle_packet(Time::ZERO, &packet);
-    assert_eq!((victim.strays(), victim.poll_event()), (1, None));
+    assert_eq!((victim.observe().strays(), victim.poll_event()), (1, None));
 }

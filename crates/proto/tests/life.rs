@@ -120,7 +120,7 @@ impl World {
                 Event::Control { .. } => self.controls += 1,
                 Event::Cast { .. } => panic!("nobody cast anything"),
                 Event::Closed { connection } => {
-                    assert!(!self.ends[side].is_open(connection));
+                    assert!(!self.ends[side].observe().is_open(connection));
                     self.closed[side].push(connection);
                 }
                 Event::Failed { connection } => panic!("{connection:?} fails"),
@@ -130,9 +130,9 @@ impl World {
 
     fn hand_in(&mut self, side: usize, packet: &Packet) {
         if self.ends[side].handle_packet(self.now, packet) == Handled::Unknown {
-            let before = self.ends[side].census();
+            let before = self.ends[side].observe().census();
             assert_eq!(self.ends[side].handle_packet(self.now, packet), Handled::Unknown, "nothing has changed");
-            assert_eq!(self.ends[side].census(), before);
+            assert_eq!(self.ends[side].observe().census(), before);
             let open = opening(&self.profile, packet.source.0, Some(packet.connection), u64::from(packet.connection.0));
             self.ends[side].accept(self.now, open);
             self.accepted += 1;
@@ -175,7 +175,7 @@ impl World {
         for side in 0..2 {
             self.ends[side].handle_timeout(self.now);
             self.events(side);
-            let census = self.ends[side].census();
+            let census = self.ends[side].observe().census();
             let empty = Census { slots: census.slots, ..Census::default() };
             assert_eq!(census, empty, "nothing is left at side {side}");
             assert!(!self.ends[side].wants_transmit());
@@ -246,7 +246,7 @@ fn scenario(name: &str, steps: &[Step], wire: Wire, seed: u64) {
     world.finish();
     assert_eq!((world.received.len(), world.sent.len()), (messages as usize, messages as usize));
     assert_eq!(world.closed[0].len() + world.closed[1].len(), opened + world.accepted, "each end is told once");
-    let stats = world.ends.each_ref().map(|e| *e.closed_stats());
+    let stats = world.ends.each_ref().map(|e| *e.observe().closed_stats());
     assert_eq!(stats[0].sent - stats[0].retransmitted, stats[1].delivered);
     assert_eq!(stats[1].sent - stats[1].retransmitted, stats[0].delivered);
 }
@@ -300,9 +300,9 @@ fn a_late_packet_of_an_earlier_life_is_a_stray() {
     }
     let last = *again.last().expect("an id");
     assert_eq!((last.slot(), last.generation()), (id.slot(), 1));
-    let strays = world.ends[0].strays();
+    let strays = world.ends[0].observe().strays();
     assert_eq!(world.ends[0].handle_packet(world.now, &ack), Handled::Stray);
-    assert_eq!(world.ends[0].strays(), strays + 1);
+    assert_eq!(world.ends[0].observe().strays(), strays + 1);
 }
 
 #[test]
@@ -387,21 +387,25 @@ fn a_connection_sleeps_when_unused_and_goes_on_where_it_was() {
     for preset in ["uec", "rocev2", "strack_fast"] {
         let mut world = World::new(preset, GOOD, 1);
         let id = world.open(0);
-        assert_eq!(world.ends[0].census().asleep, 1, "it sleeps until it is used");
+        assert_eq!(world.ends[0].observe().census().asleep, 1, "it sleeps until it is used");
         for message in 0..4 {
             world.ends[0].post(world.now, id, Message { id: MessageId(message), bytes: 50_000 });
             world.run(Time::NEVER);
             assert_eq!(world.received.len(), message as usize + 1);
-            assert_eq!(world.ends[0].census().awake, 1);
+            assert_eq!(world.ends[0].observe().census().awake, 1);
             // An endpoint checks for unused connections only when it is called.
             world.now = world.now + Span::from_ms(2);
             for _ in 0..2 {
                 world.ends.iter_mut().for_each(|end| end.handle_timeout(world.now));
                 world.now = world.now + Span::from_ms(2);
             }
-            assert_eq!(world.ends.each_ref().map(|e| (e.census().awake, e.census().asleep)), [(0, 1); 2], "{preset}");
-            assert_eq!(world.ends[1].received_up_to(ConnectionId(0)), 13 * (u64::from(message) + 1));
-            assert_eq!(world.ends[0].stats(id).sent, 13 * (u64::from(message) + 1));
+            assert_eq!(
+                world.ends.each_ref().map(|e| (e.observe().census().awake, e.observe().census().asleep)),
+                [(0, 1); 2],
+                "{preset}"
+            );
+            assert_eq!(world.ends[1].observe().received_up_to(ConnectionId(0)), 13 * (u64::from(message) + 1));
+            assert_eq!(world.ends[0].observe().stats(id).sent, 13 * (u64::from(message) + 1));
         }
         world.ends[0].close(world.now, id);
         world.finish();
@@ -419,7 +423,7 @@ fn a_connection_that_carried_only_control_messages_is_closed_at_both_ends() {
         world.now = world.now + Span::from_ms(2);
         world.ends.iter_mut().for_each(|end| end.handle_timeout(world.now));
     }
-    assert_eq!(world.ends.each_ref().map(|e| (e.census().awake, e.census().asleep)), [(0, 1); 2]);
+    assert_eq!(world.ends.each_ref().map(|e| (e.observe().census().awake, e.observe().census().asleep)), [(0, 1); 2]);
     world.ends[0].close(world.now, id);
     world.finish();
 }

@@ -76,14 +76,14 @@ fn unused_connections_are_small_and_closed_ones_gone() {
             before = resident();
         }
     }
-    assert_eq!((a.connections(), b.connections()), (0, 0));
-    let (at_a, at_b) = (a.census(), b.census());
+    assert_eq!((a.observe().connections(), b.observe().connections()), (0, 0));
+    let (at_a, at_b) = (a.observe().census(), b.observe().census());
     assert!(at_a.slots < 32 && at_b.slots < 32, "{at_a:?} {at_b:?}");
     assert!(at_b.remembered < 1_000, "{at_b:?}");
     assert!(at_a.timers < 1_000 && at_b.timers < 1_000, "{at_a:?} {at_b:?}");
     // Those of the last `sleep_after`.
     assert!(at_a.looks < 200 && at_b.looks < 200, "{at_a:?} {at_b:?}");
-    assert_eq!(a.closed_stats().sent, u64::from(COUNT));
+    assert_eq!(a.observe().closed_stats().sent, u64::from(COUNT));
     if let (Some(before), Some(after)) = (before, resident()) {
         assert!(after < before + 4_000_000, "{} bytes more", after - before);
     }
@@ -110,8 +110,8 @@ fn unused_connections_are_small_and_closed_ones_gone() {
             a.handle_timeout(now);
             b.handle_timeout(now);
         }
-        assert_eq!((a.census().awake, b.census().awake), (0, 0));
-        assert_eq!((a.census().asleep, b.census().asleep), (COUNT as usize, COUNT as usize));
+        assert_eq!((a.observe().census().awake, b.observe().census().awake), (0, 0));
+        assert_eq!((a.observe().census().asleep, b.observe().census().asleep), (COUNT as usize, COUNT as usize));
         if let (Some(before), Some(after)) = (before, resident()) {
             // Without records the second end is new, and the first one takes no more than before.
             let ends = u64::from(if keep { 2 * COUNT } else { COUNT });

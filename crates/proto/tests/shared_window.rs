@@ -80,8 +80,10 @@ fn run(connections: u32, gbps: u64, sizes: &[u64], fate: [u8; 3], seed: u64, sha
                 let luck = random.below(256);
                 let is_data = matches!(packet.header, Header::Data(_));
                 if is_data {
-                    let in_flight: u64 = (0..connections).map(|c| endpoint.in_flight(ConnectionId(c)).0).sum();
-                    let window = (0..connections).map(|c| endpoint.window(ConnectionId(c)).0).max().unwrap_or(0);
+                    let in_flight: u64 =
+                        (0..connections).map(|c| endpoint.observe().in_flight(ConnectionId(c)).0).sum();
+                    let window =
+                        (0..connections).map(|c| endpoint.observe().window(ConnectionId(c)).0).max().unwrap_or(0);
                     assert!(
                         !shared || in_flight <= window.max(PACKET),
                         "{in_flight} bytes in flight, the window is {window}"
@@ -167,5 +169,5 @@ fn first_flight(connections: u32, shared: bool) -> u64 {
         a.post(Time::ZERO, ConnectionId(c), Message { id: MessageId(c), bytes: 1_000_000 });
     }
     while a.poll_transmit(Time::ZERO, PORTS).is_some() {}
-    (0..connections).map(|c| a.in_flight(ConnectionId(c)).0).sum()
+    (0..connections).map(|c| a.observe().in_flight(ConnectionId(c)).0).sum()
 }

@@ -104,7 +104,7 @@ fn no_round_trip_counts_as_shorter_than_the_least() {
                 .expect("an acknowledgement was asked for");
             sender.handle_packet(now, &ack);
         }
-        sender.window(ONLY)
+        sender.observe().window(ONLY)
     };
     let (short, floored) = (window(Span::ZERO), window(Span::from_us(100)));
     assert!(floored.0 > 10 * short.0, "the window is for the round trip that is believed: {short:?}, {floored:?}");
@@ -140,10 +140,10 @@ fn the_only_port_that_is_offered_is_used_again_once_it_works() {
         }
     };
     deliver(&mut sender, &mut receiver, false, Span::from_ms(200));
-    assert_eq!(sender.planes(ONLY)[1].good, 0, "every path of that port is assumed bad");
-    assert!(sender.planes(ONLY)[0].good > 0, "and nothing is known against the other, which is not offered");
+    assert_eq!(sender.observe().planes(ONLY)[1].good, 0, "every path of that port is assumed bad");
+    assert!(sender.observe().planes(ONLY)[0].good > 0, "and nothing is known against the other, which is not offered");
     deliver(&mut sender, &mut receiver, true, Span::from_ms(400));
-    assert_eq!(receiver.stats(ONLY).delivered_bytes, 1 << 20, "{:?}", sender.planes(ONLY));
+    assert_eq!(receiver.observe().stats(ONLY).delivered_bytes, 1 << 20, "{:?}", sender.observe().planes(ONLY));
 }
 
 /// Two of three planes are dead, and there are too few paths to take any of them out. The turns among the planes must
@@ -180,6 +180,6 @@ fn a_packet_gets_through_by_the_one_plane_that_works() {
                 }
             }
         }
-        assert_eq!(receiver.stats(ONLY).delivered_bytes, bytes, "{:?}", sender.stats(ONLY));
+        assert_eq!(receiver.observe().stats(ONLY).delivered_bytes, bytes, "{:?}", sender.observe().stats(ONLY));
     }
 }

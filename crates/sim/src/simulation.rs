@@ -291,13 +291,14 @@ fn merge(
         slice.path_events(&mut m.path_events);
         for (c, (connection, ends)) in plan.connections.iter().zip(&cut.ends).enumerate() {
             if let Some(host) = slice.host(connection.source) {
-                m.connections[c] += *host.endpoint.stats(ends.0);
-                m.path_counts.extend(host.endpoint.path_counts(ends.0).iter().map(|counts| (c as u32, *counts)));
+                m.connections[c] += *host.endpoint.observe().stats(ends.0);
+                m.path_counts
+                    .extend(host.endpoint.observe().path_counts(ends.0).iter().map(|counts| (c as u32, *counts)));
                 choices.extend(host.endpoint.choices(ends.0).map(|chosen| (c, *chosen)));
             }
             if let Some(host) = slice.host(connection.destination) {
-                m.connections[c] += *host.endpoint.stats(ends.1);
-                m.waits[c] = host.endpoint.waits(ends.1);
+                m.connections[c] += *host.endpoint.observe().stats(ends.1);
+                m.waits[c] = host.endpoint.observe().waits(ends.1);
             }
         }
         slice.drop_hosts();

@@ -311,7 +311,7 @@ impl<'a> Slice<'a> {
 
     /// A host's connections obey the controller, which denies or allows every path across the links of a fault.
     fn apply_fault(&mut self, h: usize, fault: usize, denied: bool, now: u64) {
-        let connections = self.hosts.all[h].endpoint.awake();
+        let connections = self.hosts.all[h].endpoint.observe().awake();
         for (connection, peer) in connections {
             self.apply_fault_on(h, connection, peer, (fault, denied), now);
         }
@@ -329,7 +329,7 @@ impl<'a> Slice<'a> {
         let (host, topology) = (self.config.host(h), &self.config.plan.topology);
         let links = &self.config.plan.faults[fault].links;
         let endpoint = &mut self.hosts.all[h].endpoint;
-        for state in endpoint.path_states(connection) {
+        for state in endpoint.observe().path_states(connection) {
             if topology.source_route(host, peer, state.path).iter().any(|link| links.contains(link)) {
                 if denied {
                     endpoint.deny_path(Time(now), connection, state.path);

@@ -241,7 +241,7 @@ impl Session {
         for (plane, _) in ports.iter().enumerate().filter(|(_, up)| !**up) {
             endpoint.handle_port(now, plane as u8, false);
         }
-        let engine_knows = !endpoint.planes(ONLY).is_empty();
+        let engine_knows = !endpoint.observe().planes(ONLY).is_empty();
         let reads = ReadLimits { reads: config.reads_max, bytes: config.read_bytes_max };
         let mut sending = Sending::new(config, format, reads, pacer);
         sending.window.shared = endpoint.shares_window(ONLY);
@@ -283,10 +283,10 @@ impl Session {
 
     pub(crate) fn counters(&self) -> SessionCounters {
         SessionCounters {
-            engine: *self.endpoint.stats(ONLY),
-            window: self.endpoint.window(ONLY),
-            in_flight: self.endpoint.in_flight(ONLY),
-            active_paths: self.endpoint.planes(ONLY).iter().map(|plane| plane.good + plane.skip).collect(),
+            engine: *self.endpoint.observe().stats(ONLY),
+            window: self.endpoint.observe().window(ONLY),
+            in_flight: self.endpoint.observe().in_flight(ONLY),
+            active_paths: self.endpoint.observe().planes(ONLY).iter().map(|plane| plane.good + plane.skip).collect(),
             up: self.paths.up().collect(),
             ..self.counters.clone()
         }

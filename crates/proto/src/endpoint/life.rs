@@ -9,7 +9,7 @@ use super::table::{Closing, SlotState};
 use super::{Endpoint, Event, Handled, OpenConnection};
 use crate::connection::{DormantConnection, Kind};
 use crate::control_message::ControlMessage;
-use crate::packet::{ConnectionId, Flags, Header, HostId, Operation, Packet, PathId, Ports};
+use crate::packet::{ConnectionId, Flags, Header, Operation, Packet, PathId, Ports};
 use crate::path::PathSelector;
 use crate::units::{Span, Time};
 use std::cmp::Reverse;
@@ -78,7 +78,7 @@ impl Endpoint {
         self.connections.lengthen_life(open.environment.packet_life);
         self.control_size = open.profile.transport.control as u16;
         self.control_burst = self.control_burst.min(open.profile.transport.control_burst);
-        self.nic |= Ports::first(open.environment.ports).control;
+        self.nic.all |= Ports::first(open.environment.ports).control;
         let kind = self.kind(open.profile, open.environment);
         self.planes_differ |= kind.mrc.is_some();
         let sleeps = kind.sleep_after.is_some();
@@ -109,8 +109,8 @@ impl Endpoint {
         let SlotState::Asleep(dormant) = std::mem::replace(state, SlotState::Free) else { unreachable!("it sleeps") };
         let sleep_after = dormant.kind.sleep_after;
         let mut connection = Box::new(dormant.wake());
-        if self.up != u32::MAX {
-            connection.handle_ports(now, self.up);
+        if self.nic.up != u32::MAX {
+            connection.handle_ports(now, self.nic.up);
         }
         if let Some(span) = sleep_after {
             connection.look_at = now + span;
@@ -197,7 +197,7 @@ impl Endpoint {
     pub fn send_control(&mut self, now: Time, id: ConnectionId, control: ControlMessage) -> bool {
         let Some(slot) = self.connections.find(id) else { return false };
         self.wake(now, slot);
-        let all = self.up & self.nic;
+        let all = self.nic.up & self.nic.all;
         let Some(connection) = self.connections.get_mut(slot) else { return false };
         let ports = Ports { data: all, control: all };
         let path = connection.draw_path(now, ports);
@@ -209,7 +209,7 @@ impl Endpoint {
 
     /// Sends the peer the notice that a connection is closed, for the first time or again.
     fn send_close(&mut self, now: Time, slot: usize) {
-        let all = self.up & self.nic;
+        let all = self.nic.up & self.nic.all;
         let SlotState::Closing(closing) = self.connections.state_mut(slot) else { return };
         if closing.tries == TELL_MAX {
             return self.end(now, slot);
@@ -256,7 +256,7 @@ impl Endpoint {
     /// The peer closes a connection, or says that it has none.
     #[cold]
     pub(super) fn handle_end(&mut self, now: Time, slot: usize, packet: &Packet) {
-        if self.peer(self.connections.id(slot)) != packet.source {
+        if self.observe().peer(self.connections.id(slot)) != packet.source {
             self.strays += 1;
             return;
         }
@@ -337,7 +337,7 @@ impl Endpoint {
     }
 
     fn send_closed_of(&mut self, packet: &Packet, to: ConnectionId, number: u16) {
-        let ports = self.up & self.nic;
+        let ports = self.nic.up & self.nic.all;
         let port = packet.path.port();
         let path = if super::has(ports, port) || ports == 0 {
             packet.path
@@ -360,28 +360,9 @@ impl Endpoint {
     }
 
     /// Whether sleeping connections keep their counters and accounts; the default is true. Otherwise a connection
-    /// counts from zero when it wakes, its earlier counts are added to [`Endpoint::closed_stats`], and it takes a
+    /// counts from zero when it wakes, its earlier counts are added to [`Observer::closed_stats`](super::Observer::closed_stats), and it takes a
     /// fourth of the memory.
     pub fn keep_records(&mut self, keep: bool) {
         self.keeps_records = keep;
-    }
-
-    /// Is this connection open and not closing?
-    pub fn is_open(&self, id: ConnectionId) -> bool {
-        let slot = self.connections.find(id);
-        slot.is_some_and(|slot| matches!(self.connections.state(slot), SlotState::Awake(_) | SlotState::Asleep(_)))
-    }
-
-    /// The other host of a connection.
-    ///
-    /// # Panics
-    /// If there is no such connection.
-    pub fn peer(&self, id: ConnectionId) -> HostId {
-        match self.connections.state(self.connections.at(id)) {
-            SlotState::Awake(connection) => connection.peer(),
-            SlotState::Asleep(dormant) => dormant.peer,
-            SlotState::Closing(closing) => closing.peer,
-            SlotState::Free => unreachable!("it was found"),
-        }
     }
 }

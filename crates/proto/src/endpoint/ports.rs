@@ -4,11 +4,32 @@
 //!
 //! This is only for connections whose path selector is MRC's; without such a connection, nothing is stored or sent.
 
+use super::pauses::Pauses;
 use super::{Endpoint, PORTS_TIMER, has, redirected};
 use crate::packet::{Answer, Flags, Header, HostId, Operation, Packet, PathId};
 use crate::path::MrcConfig;
 use crate::units::{Span, Time};
 use std::cmp::Reverse;
+
+/// The ports of our NIC. Sets of ports have one bit for each.
+pub(super) struct Nic {
+    /// `None` before the first change of a port.
+    states: Option<Box<PortStates>>,
+    /// The ports that may be used; all of them until the world reports a port down.
+    pub(super) up: u32,
+    /// The ports that there are.
+    pub(super) all: u32,
+    /// The ports that take no data at present.
+    pub(super) blocked: u32,
+    /// The pauses of the ports by PFC; `None` before the first one.
+    pub(super) pauses: Option<Box<Pauses>>,
+}
+
+impl Nic {
+    pub(super) const fn new() -> Nic {
+        Nic { states: None, up: u32::MAX, all: 0, blocked: 0, pauses: None }
+    }
+}
 
 /// The state of our ports, kept from the first change on.
 pub(super) struct PortStates {
@@ -85,22 +106,22 @@ impl Endpoint {
         if port >= 32 {
             return;
         }
-        if self.ports.is_none() {
+        if self.nic.states.is_none() {
             let Some(config) = self.connections.awake().find_map(|(_, c)| c.mrc()) else { return };
             let (peers, rising, timer) = (Vec::new(), Vec::new(), Time::NEVER);
-            self.ports = Some(Box::new(PortStates { rising, number: 0, probe: 0, peers, config, timer }));
+            self.nic.states = Some(Box::new(PortStates { rising, number: 0, probe: 0, peers, config, timer }));
         }
-        let Some(ports) = &mut self.ports else { return };
+        let Some(ports) = &mut self.nic.states else { return };
         let bit = 1 << port;
         if up {
-            if self.up & bit == 0 && !ports.rising.iter().any(|r| r.port == port) {
+            if self.nic.up & bit == 0 && !ports.rising.iter().any(|r| r.port == port) {
                 ports.rising.push(Rising::new(port, now + ports.config.port_hold));
             }
         } else {
             ports.rising.retain(|r| r.port != port);
             self.control.retain(|packet| !is_probe(packet) || packet.path.port() != port);
-            if self.up & bit != 0 {
-                self.up &= !bit;
+            if self.nic.up & bit != 0 {
+                self.nic.up &= !bit;
                 self.announce(now);
             }
         }
@@ -111,7 +132,7 @@ impl Endpoint {
     /// Probes the ports that have stayed up for long enough, and uses those again for which enough probes were
     /// answered.
     fn raise(&mut self, now: Time) {
-        let Some(ports) = &mut self.ports else { return };
+        let Some(ports) = &mut self.nic.states else { return };
         let config = &ports.config;
         let mut ready = 0;
         for rising in &mut ports.rising {
@@ -120,7 +141,7 @@ impl Endpoint {
             }
             // If no other port is up, the port is used without probes: it can only help. Otherwise two hosts without
             // other ports could each wait for the other's answer for ever.
-            let alone = self.up & self.nic & !(1 << rising.port) == 0;
+            let alone = self.nic.up & self.nic.all & !(1 << rising.port) == 0;
             if !config.port_probe || alone || ports.peers.is_empty() || rising.ok >= config.probe_successes {
                 ready |= 1 << rising.port;
                 continue;
@@ -148,14 +169,14 @@ impl Endpoint {
         }
         if ready != 0 {
             ports.rising.retain(|r| ready >> r.port & 1 == 0);
-            self.up |= ready;
+            self.nic.up |= ready;
             self.announce(now);
         }
     }
 
     /// A probe was answered: counts the answer if it was the probe of a port.
     pub(super) fn handle_port_answer(&mut self, now: Time, answer: &Answer) {
-        let Some(ports) = &mut self.ports else { return };
+        let Some(ports) = &mut self.nic.states else { return };
         let asked = Some((answer.number, answer.path));
         let Some(rising) = ports.rising.iter_mut().find(|r| r.asked == asked) else { return };
         rising.asked = None;
@@ -168,10 +189,10 @@ impl Endpoint {
 
     /// Tells connections and peers that the set of ports has changed.
     fn announce(&mut self, now: Time) {
-        let Some(ports) = &mut self.ports else { return };
+        let Some(ports) = &mut self.nic.states else { return };
         ports.number = ports.number.wrapping_add(1);
         ports.peers.clear();
-        let up = self.up;
+        let up = self.nic.up;
         for (id, connection) in self.connections.awake() {
             connection.handle_ports(now, up);
             if connection.mrc().is_some() && !ports.peers.iter().any(|p| p.host == connection.peer()) {
@@ -189,16 +210,16 @@ impl Endpoint {
 
     /// Sends the present status to every peer whose time to send has come.
     fn report_ports(&mut self, now: Time) {
-        let Some(ports) = &mut self.ports else { return };
-        let refresh = self.up != u32::MAX;
+        let Some(ports) = &mut self.nic.states else { return };
+        let refresh = self.nic.up != u32::MAX;
         let copies = ports.config.status_copies;
         for peer in &mut ports.peers {
             if peer.at > now {
                 continue;
             }
             let connection = &mut self.connections[peer.connection as usize];
-            let header = Header::Operation { number: ports.number, operation: Operation::PortStatus(self.up) };
-            let planes = (0..32u8).filter(|port| self.up >> port & 1 == 1);
+            let header = Header::Operation { number: ports.number, operation: Operation::PortStatus(self.nic.up) };
+            let planes = (0..32u8).filter(|port| self.nic.up >> port & 1 == 1);
             for path in planes.filter_map(|port| connection.plane_path(port)).take(copies as usize).collect::<Vec<_>>()
             {
                 self.control.push_if_room(connection.control(path, Flags::NONE, header));
@@ -214,7 +235,7 @@ impl Endpoint {
     }
 
     fn arm_ports(&mut self, now: Time) {
-        let Some(ports) = &mut self.ports else { return };
+        let Some(ports) = &mut self.nic.states else { return };
         let next = ports.next();
         if next < ports.timer {
             let at = next.max(now + super::DEADLINE_MIN);
@@ -224,7 +245,7 @@ impl Endpoint {
     }
 
     pub(super) fn handle_ports_timeout(&mut self, now: Time, at: Time) {
-        let Some(ports) = &mut self.ports else { return };
+        let Some(ports) = &mut self.nic.states else { return };
         if ports.timer == at {
             ports.timer = Time::NEVER;
         }
@@ -240,9 +261,9 @@ impl Endpoint {
         if free == 0 {
             return None;
         }
-        let usable = free & self.up;
+        let usable = free & self.nic.up;
         // A peer may name a port that our NIC does not have.
-        let ports = self.up & self.nic;
+        let ports = self.nic.up & self.nic.all;
         let strange = |port: u8| usable != 0 && !has(ports, port);
         let may = |packet: &Packet| {
             let port = packet.path.port();
@@ -264,7 +285,7 @@ impl Endpoint {
         }
         // The peer may now answer probes that it could not answer before, so rising ports are probed again at once. A
         // copy of the same status changes nothing more, because the new probe's interval is the first one.
-        let Some(ports) = &mut self.ports else { return };
+        let Some(ports) = &mut self.nic.states else { return };
         let first = self.connections[id as usize].base_rtt().scaled(ports.config.probe_first);
         for rising in &mut ports.rising {
             if has(up, rising.port) && rising.interval.is_some_and(|interval| interval > first) {
@@ -279,7 +300,7 @@ impl Endpoint {
     /// A connection to this host is gone. If the status went over this connection, another one to the host takes its
     /// place; without one, the host gets no more status.
     pub(super) fn leave_peers(&mut self, id: u32, host: HostId) {
-        let Some(ports) = &mut self.ports else { return };
+        let Some(ports) = &mut self.nic.states else { return };
         let Some(at) = ports.peers.iter().position(|p| p.connection == id) else { return };
         let mut others = self.connections.awake();
         let other = others.find(|(other, c)| *other != id as usize && c.peer() == host && c.mrc().is_some());
@@ -292,8 +313,8 @@ impl Endpoint {
     /// A peer has acknowledged our status.
     pub(super) fn handle_status_answer(&mut self, now: Time, id: u32, number: u16) {
         let host = self.connections[id as usize].peer();
-        let Some(ports) = &mut self.ports else { return };
-        let refresh = self.up != u32::MAX;
+        let Some(ports) = &mut self.nic.states else { return };
+        let refresh = self.nic.up != u32::MAX;
         let every = ports.config.status_refresh;
         if let Some(peer) = ports.peers.iter_mut().find(|p| p.host == host)
             && number == ports.number

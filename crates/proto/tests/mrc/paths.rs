@@ -200,7 +200,7 @@ fn with_every_path_bad_or_all_but_denied_it_still_sends() {
     let mut endpoint = lone(Profile::preset("mrc").expect("a preset"), 2);
     let id = ConnectionId(0);
     endpoint.post(Time::ZERO, id, Message { id: MessageId(1), bytes: 1 << 20 });
-    let paths: Vec<PathId> = endpoint.path_states(id).iter().map(|s| s.path).collect();
+    let paths: Vec<PathId> = endpoint.observe().path_states(id).iter().map(|s| s.path).collect();
     for &path in &paths[1..] {
         assert!(endpoint.deny_path(Time::ZERO, id, path));
     }
@@ -213,7 +213,7 @@ fn with_every_path_bad_or_all_but_denied_it_still_sends() {
     assert!(!endpoint.deny_path(Time::ZERO, id, PathId::new(9, 9)));
     assert!(endpoint.allow_path(Time::ZERO, id, paths[3]));
     assert_eq!(endpoint.poll_transmit(Time::ZERO, Ports::first(2)).expect("a packet").path, paths[3]);
-    assert_eq!(endpoint.planes(id).iter().map(|p| p.denied).sum::<u32>(), paths.len() as u32 - 1);
+    assert_eq!(endpoint.observe().planes(id).iter().map(|p| p.denied).sum::<u32>(), paths.len() as u32 - 1);
 }
 
 #[test]

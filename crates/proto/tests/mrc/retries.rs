@@ -37,7 +37,7 @@ fn into_the_void(config: MrcSackConfig, probe_idle: bool, until: Time) -> (Vec<T
             // A message posted afterwards is not sent.
             endpoint.post(now, ConnectionId(0), Message { id: MessageId(2), bytes: 10 });
             assert!(endpoint.poll_transmit(now, Ports::first(4)).is_none());
-            assert_eq!(endpoint.in_flight(ConnectionId(0)), Bytes(0));
+            assert_eq!(endpoint.observe().in_flight(ConnectionId(0)), Bytes(0));
         }
     }
 }
@@ -66,7 +66,7 @@ fn packets_dropped_for_want_of_room_go_again_and_blame_no_path() {
     endpoint.post(Time::ZERO, id, Message { id: MessageId(1), bytes: 40_000 });
     let sent: Vec<Packet> = std::iter::from_fn(|| endpoint.poll_transmit(Time::ZERO, Ports::first(2))).collect();
     assert_eq!(sent.len(), 10);
-    let (window, before) = (endpoint.window(id), endpoint.path_states(id));
+    let (window, before) = (endpoint.observe().window(id), endpoint.observe().path_states(id));
     let nack = |reason| {
         let (psn, path) = (Psn::new(3), sent[3].path);
         let header = Header::Nack(Nack { psn, cumulative: psn, path, reason });
@@ -78,15 +78,15 @@ fn packets_dropped_for_want_of_room_go_again_and_blame_no_path() {
         assert!(
             again.flags.has(Flags::RETRANSMITTED) && matches!(again.header, Header::Data(d) if d.psn == Psn::new(3))
         );
-        assert_eq!(endpoint.window(id), window);
+        assert_eq!(endpoint.observe().window(id), window);
         let by_path =
             |states: Vec<PathState>| states.into_iter().map(|s| (s.path, s.status)).collect::<BTreeMap<_, _>>();
-        assert_eq!(by_path(endpoint.path_states(id)), by_path(before.clone()));
+        assert_eq!(by_path(endpoint.observe().path_states(id)), by_path(before.clone()));
     }
     // A fatal NACK of the peer ends the connection.
     endpoint.handle_packet(Time(2), &nack(NackReason::Fatal));
     assert_eq!(endpoint.poll_event(), Some(Event::Failed { connection: id }));
-    assert_eq!((endpoint.poll_event(), endpoint.in_flight(id)), (None, Bytes(0)));
+    assert_eq!((endpoint.poll_event(), endpoint.observe().in_flight(id)), (None, Bytes(0)));
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn retransmissions_take_another_path_than_the_one_they_were_lost_on() {
     for (ports, left) in [(1, 2), (1, 3), (2, 2), (2, 5), (1, 1)] {
         let mut endpoint = lone(Profile::preset("mrc").expect("a preset"), ports);
         let id = ConnectionId(0);
-        let paths: Vec<PathId> = endpoint.path_states(id).iter().map(|s| s.path).collect();
+        let paths: Vec<PathId> = endpoint.observe().path_states(id).iter().map(|s| s.path).collect();
         // With two ports, paths of both are left.
         let denied = paths.iter().step_by(paths.len() / left).take(left);
         let denied: Vec<PathId> = paths.iter().filter(|p| !denied.clone().any(|d| d == *p)).copied().collect();

@@ -81,7 +81,7 @@ fn check(pair: &Pair, profile: &Profile, end: usize, messages: &[u64]) {
         assert!(is_there(profile, &parts), "message {id} is complete though it cannot be rebuilt");
     }
     assert_eq!((pair.stats(0).invalid, pair.stats(1).invalid), (0, 0), "an honest peer sends nothing odd");
-    assert_eq!(pair.ends[end].in_flight(super::wire::ONLY).0, 0, "nothing is under way any more");
+    assert_eq!(pair.ends[end].observe().in_flight(super::wire::ONLY).0, 0, "nothing is under way any more");
 }
 
 proptest! {

@@ -91,7 +91,7 @@ impl Pair {
     }
 
     pub(crate) fn stats(&self, end: usize) -> ConnectionStats {
-        *self.ends[end].stats(ONLY)
+        *self.ends[end].observe().stats(ONLY)
     }
 
     /// Control messages that an end has sent.

@@ -71,7 +71,7 @@ impl Pair<'_> {
             urgent || in_flight == 0 || in_flight + full <= window,
             "psn {psn} leaves with {in_flight} in flight and a window of {window}"
         );
-        let now_in_flight = self.sides[side].endpoint.in_flight(packet.connection).0;
+        let now_in_flight = self.sides[side].endpoint.observe().in_flight(packet.connection).0;
         assert_eq!(now_in_flight, in_flight + u64::from(packet.size), "what is sent is in flight");
     }
 
@@ -118,9 +118,9 @@ impl Pair<'_> {
             let mut owed = false;
             for (connection, flow) in self.flows[side].iter_mut().enumerate() {
                 let id = ConnectionId(connection as u32);
-                let in_flight = endpoint.in_flight(id).0;
+                let in_flight = endpoint.observe().in_flight(id).0;
                 assert!(in_flight <= flow.unacked_bytes, "{in_flight} in flight, but {} unsettled", flow.unacked_bytes);
-                let stats = endpoint.stats(id);
+                let stats = endpoint.observe().stats(id);
                 if stats.nacks == 0
                     && stats.timeouts == 0
                     && stats.retransmitted == 0
@@ -142,7 +142,7 @@ impl Pair<'_> {
         }
         for connection in 0..self.world.connections {
             for side in 0..2 {
-                let up_to = self.sides[side].endpoint.received_up_to(ConnectionId(connection));
+                let up_to = self.sides[side].endpoint.observe().received_up_to(ConnectionId(connection));
                 assert_eq!(
                     up_to,
                     self.flows[1 - side][connection as usize].arrived_up_to,

@@ -106,7 +106,7 @@ impl<'a> Pair<'a> {
         let mut stats = ConnectionStats::default();
         for side in &self.sides {
             for connection in 0..self.world.connections {
-                let s = side.endpoint.stats(ConnectionId(connection));
+                let s = side.endpoint.observe().stats(ConnectionId(connection));
                 assert_eq!(s.invalid, 0, "an honest peer sends nothing odd");
                 stats.sent += s.sent;
                 stats.retransmitted += s.retransmitted;
@@ -122,7 +122,7 @@ impl<'a> Pair<'a> {
                 stats.marked += s.marked;
                 stats.trimmed += s.trimmed;
             }
-            assert_eq!(side.endpoint.strays(), 0);
+            assert_eq!(side.endpoint.observe().strays(), 0);
         }
         let posted: u64 = self.world.posts.iter().map(|p| p.bytes).sum();
         assert_eq!(stats.delivered_bytes, posted, "every byte is delivered once");
@@ -211,7 +211,9 @@ impl<'a> Pair<'a> {
         }
         let free = Ports { data: mask, control: mask };
         let before: Vec<(u64, u64)> = (0..world.connections)
-            .map(|c| (s.endpoint.in_flight(ConnectionId(c)).0, s.endpoint.window(ConnectionId(c)).0))
+            .map(|c| {
+                (s.endpoint.observe().in_flight(ConnectionId(c)).0, s.endpoint.observe().window(ConnectionId(c)).0)
+            })
             .collect();
         let Some(packet) = s.endpoint.poll_transmit(now, free) else {
             s.stuck = true;
@@ -271,9 +273,9 @@ impl<'a> Pair<'a> {
             _ => {}
         }
         let endpoint = &mut self.sides[side].endpoint;
-        let before = endpoint.stats(packet.connection).delivered;
+        let before = endpoint.observe().stats(packet.connection).delivered;
         let handled = endpoint.handle_packet(self.now, packet);
-        let delivered = endpoint.stats(packet.connection).delivered - before;
+        let delivered = endpoint.observe().stats(packet.connection).delivered - before;
         assert_eq!(handled, if delivered == 1 { Handled::Fresh } else { Handled::Here }, "{packet:?}");
         self.sides[side].stuck = false;
         while let Some(event) = self.sides[side].endpoint.poll_event() {

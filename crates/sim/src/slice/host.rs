@@ -213,8 +213,8 @@ impl Slice<'_> {
         host.now = now;
         host.ask_again_at = 0;
         // The payload series do not include channels that open at first use.
-        let sampled = self.config.sampling && host.endpoint.is_open(packet.connection);
-        let before = if sampled { host.endpoint.stats(packet.connection).delivered_bytes } else { 0 };
+        let sampled = self.config.sampling && host.endpoint.observe().is_open(packet.connection);
+        let before = if sampled { host.endpoint.observe().stats(packet.connection).delivered_bytes } else { 0 };
         let handled = if self.config.telemetry {
             host.endpoint.handle_packet_with(Time(now), packet, self.fabric.carried.of(transit))
         } else {
@@ -222,7 +222,11 @@ impl Slice<'_> {
         };
         if sampled {
             // The packet may have closed the connection.
-            let after = host.endpoint.is_open(packet.connection).then(|| host.endpoint.stats(packet.connection));
+            let after = host
+                .endpoint
+                .observe()
+                .is_open(packet.connection)
+                .then(|| host.endpoint.observe().stats(packet.connection));
             let news = after.map_or(0, |stats| stats.delivered_bytes - before);
             if news > 0 {
                 self.recorder.sampler.delivered(h, now, packet, news);

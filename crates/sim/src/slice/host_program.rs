@@ -112,11 +112,11 @@ impl Slice<'_> {
             }
             Notice::Failed { connection } => {
                 self.hosts.fingerprints[h].add([FAILED, u64::from(connection.0), now]);
-                Event::Failed { peer: self.hosts.all[h].endpoint.peer(connection) }
+                Event::Failed { peer: self.hosts.all[h].endpoint.observe().peer(connection) }
             }
             Notice::Control { connection, control } => {
                 self.hosts.fingerprints[h].add([LETTER, u64::from(connection.0), now]);
-                Event::Control { from: self.hosts.all[h].endpoint.peer(connection), control }
+                Event::Control { from: self.hosts.all[h].endpoint.observe().peer(connection), control }
             }
             Notice::Cast { to, task, end } => Event::Cast { to, task, end },
             Notice::Closed { connection } => {
@@ -141,7 +141,7 @@ impl Slice<'_> {
         if heard.len() >= HEARD_MAX && !heard.contains_key(&connection) {
             return None;
         }
-        let waits = self.hosts.all[h].endpoint.waits(connection);
+        let waits = self.hosts.all[h].endpoint.observe().waits(connection);
         let before = heard.insert(connection, waits).unwrap_or_default();
         Some((waits, before))
     }
@@ -304,7 +304,7 @@ impl Slice<'_> {
         let connection = self.connection(h, channel, now);
         let host = &mut self.hosts.all[h];
         let accounts = self.config.plan.accounts;
-        let behind = accounts && has_row && host.endpoint.has_unsent(connection);
+        let behind = accounts && has_row && host.endpoint.observe().has_unsent(connection);
         host.endpoint.post(Time(now), connection, message);
         if !accounts {
             return;
@@ -367,7 +367,7 @@ impl Slice<'_> {
         let mut sum = ConnectionStats::NONE;
         for h in (0..self.hosts.all.len()).filter(|&h| self.hosts.openings[h] > 0) {
             let planned = self.config.cut.planned[self.config.hosts[h] as usize];
-            let s = self.hosts.all[h].endpoint.stats_from(planned);
+            let s = self.hosts.all[h].endpoint.observe().stats_from(planned);
             let counters =
                 [s.sent, s.retransmitted, s.acks, s.delivered_bytes, s.duplicates, s.marked, s.trimmed, s.timeouts];
             self.hosts.fingerprints[h].add(counters);
@@ -382,7 +382,7 @@ impl Slice<'_> {
         let hosts = self.hosts.all.iter().zip(&self.hosts.openings).enumerate().filter(|(_, (_, n))| **n > 0);
         let left = hosts.map(|(h, (host, _))| {
             let planned = self.config.cut.planned[self.config.hosts[h] as usize] as usize;
-            let census = host.endpoint.census();
+            let census = host.endpoint.observe().census();
             let left = (census.awake + census.asleep + census.closing).saturating_sub(planned);
             (left as u64, census.closing as u64)
         });

@@ -260,7 +260,7 @@ impl<'a> Slice<'a> {
                     let random =
                         Random::new(self.config.plan.seed, StreamKind::Connection, index as u64 * 2 + side as u64);
                     let h = self.config.cut.place_of(host.0) as usize;
-                    if self.hosts.all[h].endpoint.connections() == 0 {
+                    if self.hosts.all[h].endpoint.observe().connections() == 0 {
                         // The kinds of connections are computed once, and other hosts copy them.
                         let first = *first.get_or_insert(h);
                         if let Ok([first, host]) = self.hosts.all.get_disjoint_mut([first, h]) {

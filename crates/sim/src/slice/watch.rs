@@ -87,10 +87,10 @@ impl Sampler {
     pub(super) fn visited(&mut self, host: usize, endpoint: &Endpoint, until: u64) {
         if let Some((_, connection)) = self.watch.filter(|w| w.0 == host) {
             let point = WatchPoint {
-                window: endpoint.window(connection),
-                in_flight: endpoint.in_flight(connection),
-                penalties: endpoint.penalties(connection),
-                planes: endpoint.planes(connection),
+                window: endpoint.observe().window(connection),
+                in_flight: endpoint.observe().in_flight(connection),
+                penalties: endpoint.observe().penalties(connection),
+                planes: endpoint.observe().planes(connection),
             };
             if let Some(at) = at(&mut self.taken.watched, ((until - 1) / self.every) as usize) {
                 *at = Some(point);

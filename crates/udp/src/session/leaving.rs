@@ -42,7 +42,8 @@ impl Session {
         sent += usize::from(self.send_transport(around));
         while sent < turn && self.endpoint.wants_transmit() {
             let endpoint = &self.endpoint;
-            let paced = self.sending.pacer.as_mut().is_some_and(|pacer| !pacer.is_open(now, endpoint.window(ONLY).0));
+            let paced =
+                self.sending.pacer.as_mut().is_some_and(|pacer| !pacer.is_open(now, endpoint.observe().window(ONLY).0));
             hindered = free == 0 || paced;
             if free == 0 {
                 break;

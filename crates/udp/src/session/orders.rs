@@ -14,8 +14,14 @@ impl Session {
             let peer = peer.or_else(|| self.paths.planes.iter().find_map(|side| side.peer));
             peer.is_some_and(|peer| routes.crosses(peer, state.path, parts))
         };
-        let paths: Vec<PathId> =
-            self.endpoint.path_states(ONLY).iter().filter(|state| crossing(state)).map(|state| state.path).collect();
+        let paths: Vec<PathId> = self
+            .endpoint
+            .observe()
+            .path_states(ONLY)
+            .iter()
+            .filter(|state| crossing(state))
+            .map(|state| state.path)
+            .collect();
         for path in &paths {
             if denied {
                 self.deny_path(node_now, *path);
@@ -27,7 +33,7 @@ impl Session {
     }
 
     pub(crate) fn path_states(&self) -> Vec<PathState> {
-        self.endpoint.path_states(ONLY)
+        self.endpoint.observe().path_states(ONLY)
     }
 
     pub(crate) fn deny_path(&mut self, node_now: Time, path: PathId) -> bool {

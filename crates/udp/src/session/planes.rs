@@ -217,7 +217,8 @@ impl Session {
             return silence();
         }
         let mut at = self.endpoint.poll_timeout().unwrap_or(Time::NEVER);
-        if let Some(open) = self.sending.pacer.as_ref().and_then(|pacer| pacer.deadline(self.endpoint.window(ONLY).0))
+        if let Some(open) =
+            self.sending.pacer.as_ref().and_then(|pacer| pacer.deadline(self.endpoint.observe().window(ONLY).0))
             && self.endpoint.wants_transmit()
         {
             at = at.min(open);

@@ -29,7 +29,7 @@ impl Session {
                 return false;
             }
             // The first session that works brings its own window; each later one adds its bytes in flight.
-            let (share, origin) = (self.endpoint.in_flight(ONLY).0, self.origin);
+            let (share, origin) = (self.endpoint.observe().in_flight(ONLY).0, self.origin);
             let endpoint = &mut self.endpoint;
             let begin = || endpoint.window_to_share(ONLY, 0).expect("its profile shares windows");
             around.windows.join(self.paths.monitor, share, origin, begin);

@@ -84,7 +84,7 @@ impl Initiator {
         if self.posted.is_empty() {
             self.heard = now;
         }
-        let payload = u64::from(self.endpoint.profile(ONLY).transport.mtu);
+        let payload = u64::from(self.endpoint.observe().profile(ONLY).transport.mtu);
         let bytes = posted.bytes.len() as u64;
         self.packets += bytes.div_ceil(payload).max(1);
         let id = MessageId(self.first.wrapping_add(self.posted.len() as u32));

@@ -141,7 +141,7 @@ impl Target {
         datagram: &Datagram<'_>,
         shared: &mut Shared,
     ) -> Option<Vec<u8>> {
-        let next = self.endpoint.received_up_to(ONLY);
+        let next = self.endpoint.observe().received_up_to(ONLY);
         match control.kind {
             // Nothing is kept.
             ControlKind::CLEAR | ControlKind::NO_OPERATION => None,
@@ -191,7 +191,7 @@ impl Target {
         if request.start_psn().is_some_and(|start| start != self.start) {
             return Err(NackCode::INVALID_SYN);
         }
-        let next = self.endpoint.received_up_to(ONLY);
+        let next = self.endpoint.observe().received_up_to(ONLY);
         let psn = Psn::new(request.psn.wrapping_sub(self.start).into()).extend(next);
         if self.mode == Mode::Ordered && psn > next {
             return Err(NackCode::OUT_OF_ORDER);
@@ -216,7 +216,7 @@ impl Target {
             }
             self.place(number, standard, payload, shared);
         }
-        self.causes = self.causes.split_off(&self.endpoint.received_up_to(ONLY).saturating_sub(CAUSES));
+        self.causes = self.causes.split_off(&self.endpoint.observe().received_up_to(ONLY).saturating_sub(CAUSES));
         self.drain(shared);
         Ok(())
     }
@@ -316,7 +316,7 @@ impl Target {
 
     /// The bytes of an answer of the engine.
     fn datagram(&self, packet: &Packet, shared: &Shared) -> Option<Vec<u8>> {
-        let received = self.endpoint.received_up_to(ONLY);
+        let received = self.endpoint.observe().received_up_to(ONLY);
         let [source, target] = self.numbers;
         let conversation = Conversation {
             source,

@@ -163,7 +163,7 @@ impl Session {
             target: 0,
             wait: Wait::default(),
         };
-        let before = self.endpoint.received_up_to(ONLY);
+        let before = self.endpoint.observe().received_up_to(ONLY);
         let psn = datagram.psn.extend(before);
         let handled = self.endpoint.handle_packet(around.now, &packet(path, bytes, flags, Header::Data(data)));
         if handled != Handled::Fresh {
@@ -186,7 +186,7 @@ impl Session {
         }
         around.memory.write(outcome?, payload);
         self.counters.received_bytes[plane] += payload.len() as u64;
-        let next = self.endpoint.received_up_to(ONLY);
+        let next = self.endpoint.observe().received_up_to(ONLY);
         if let Some(mrc) = &mut self.mrc
             && mrc.owed.first().is_some_and(|psn| *psn < next)
         {

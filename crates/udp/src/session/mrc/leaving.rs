@@ -184,7 +184,7 @@ impl Session {
     fn send_nack(&mut self, around: &mut NodeContext<'_>, to: SocketAddrV6, path: PathId, syndrome: u8) {
         let Some(mrc) = &self.mrc else { return };
         let completed = (mrc.claims.completed % Psn::MODULUS) as u32;
-        let next = self.endpoint.received_up_to(ONLY);
+        let next = self.endpoint.observe().received_up_to(ONLY);
         let (queue, psn) = (mrc.queues[1], before(Psn::new(next)));
         let body = Body::TransportAck(TransportAck { syndrome, completed });
         self.counters.transport_acks_sent += 1;
