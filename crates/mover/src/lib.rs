@@ -16,6 +16,7 @@
 
 mod channel;
 mod code;
+pub mod environment;
 mod event;
 mod interests;
 mod memory;

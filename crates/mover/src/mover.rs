@@ -105,6 +105,14 @@ impl Mover {
         Ok(self.inner.lock()?.node.addresses()?)
     }
 
+    /// The descriptors of all sockets. A child of a fork that does not close them hides the end of this process from peers.
+    ///
+    /// # Errors
+    /// [`Code::NoNode`] after [`Mover::shut`].
+    pub fn descriptors(&self) -> Result<Vec<i32>, MoverError> {
+        Ok(self.inner.lock()?.node.descriptors())
+    }
+
     /// Registers `length` bytes from an address on, for reading and writing. `lend` gives exactly those bytes. It is
     /// called only if they do not lie within memory that is registered; memory that overlaps such memory in part is
     /// refused.

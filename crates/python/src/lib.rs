@@ -10,6 +10,8 @@ mod congestion;
 mod files;
 mod live;
 #[cfg(target_os = "linux")]
+mod mover;
+#[cfg(target_os = "linux")]
 mod node;
 mod outcome;
 mod reproduction;
@@ -52,10 +54,12 @@ fn add_real_hosts(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<node::WireNode>()?;
     module.add_class::<node::WirePeer>()?;
     module.add_class::<node::Pending>()?;
+    module.add_class::<mover::WireMover>()?;
     module.add_class::<files::FileServer>()?;
     module.add_function(wrap_pyfunction!(files::copy, module)?)?;
     module.add_function(wrap_pyfunction!(files::cast, module)?)?;
     module.add_function(wrap_pyfunction!(wire::close_wire, module)?)?;
+    module.add_function(wrap_pyfunction!(mover::key_of_environment, module)?)?;
     module.add_function(wrap_pyfunction!(wire::wire_descriptors, module)?)?;
     module.add_function(wrap_pyfunction!(wire::wire_waiting, module)?)?;
     Ok(())

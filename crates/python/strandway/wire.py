@@ -91,10 +91,12 @@ if sys.platform == "linux":
     atexit.register(_close)
 
 _descriptors: list[int] = []
+# Each gives the descriptors of sockets, of which a child of a fork must have none.
+socket_holders: list[Callable[[], list[int]]] = [lambda: _lab.wire_descriptors()]
 
 
 def _before_fork() -> None:
-    _descriptors[:] = _lab.wire_descriptors()
+    _descriptors[:] = [descriptor for holder in socket_holders for descriptor in holder()]
 
 
 def _after_fork() -> None:
