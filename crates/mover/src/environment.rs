@@ -150,7 +150,7 @@ pub fn options(get: Variables<'_>, key: &[u8], planes: &[PlaneInterface]) -> Res
     }
     if let Some(rtt) = get("STRANDWAY_BASE_RTT_US") {
         let micros: f64 = rtt.parse().unwrap_or(0.0);
-        if !(micros >= 1.0 && micros <= 1e7) {
+        if !(1.0..=1e7).contains(&micros) {
             return Err(format!("STRANDWAY_BASE_RTT_US is {rtt}: give the round trip without queues, in microseconds"));
         }
         options.base_rtt = Some(Span::from_us(1).scaled(micros));
