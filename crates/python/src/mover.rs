@@ -2,7 +2,7 @@
 //! with an object that keeps it alive until it is released.
 
 use crate::node::wire_error;
-use crate::wire::{lend, seconds};
+use crate::wire::{borrowed, seconds};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -19,7 +19,7 @@ const EVENTS: usize = 256;
 const OPERATIONS: u32 = 4_096;
 
 /// An event: its kind, whether it was a success, the text of its code, its connection, and its number.
-type Told = (&'static str, bool, &'static str, u64, u64);
+type PyEvent = (&'static str, bool, &'static str, u64, u64);
 
 /// A node, and the memory that it has.
 #[pyclass(frozen, module = "strandway._lab")]
@@ -47,7 +47,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn told(event: &Event) -> Option<Told> {
+fn shown(event: &Event) -> Option<PyEvent> {
     let kind = match event.kind {
         EventKind::Connected => "connected",
         EventKind::Closed => "closed",
@@ -122,7 +122,7 @@ impl WireMover {
 
     /// Registers memory that `owner` keeps alive.
     fn register(&self, py: Python<'_>, at: usize, length: usize, owner: Py<PyAny>) -> PyResult<u64> {
-        let memory = self.call(py, |mover| mover.register(at, length, || lend(at, length)))?;
+        let memory = self.call(py, |mover| mover.register(at, length, || borrowed(at, length)))?;
         lock(&self.owners).insert(memory, owner);
         Ok(memory)
     }
@@ -175,10 +175,10 @@ impl WireMover {
     }
 
     /// The next events; none if there are none within `timeout` seconds.
-    fn events(&self, py: Python<'_>, timeout: f64) -> PyResult<Vec<Told>> {
+    fn events(&self, py: Python<'_>, timeout: f64) -> PyResult<Vec<PyEvent>> {
         let timeout = seconds(timeout)?;
         let all = self.call(py, |mover| mover.wait(EVENTS, timeout))?;
-        Ok(all.iter().filter_map(told).collect())
+        Ok(all.iter().filter_map(shown).collect())
     }
 
     /// Ends all connections and the node, and gives all memory back. Calls of other threads fail at once.

@@ -311,7 +311,7 @@ fn buffers_of(buffers: Vec<Memory>, owner: Py<PyAny>) -> Vec<Buffer> {
 }
 
 /// Memory of Python, of which the caller keeps the owner until it has taken the memory back.
-pub(crate) fn lend(address: usize, length: usize) -> &'static mut [u8] {
+pub(crate) fn borrowed(address: usize, length: usize) -> &'static mut [u8] {
     // SAFETY: as above; the owner stays with the node that has the memory, and is let go after it.
     unsafe { std::slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut::<u8>(address), length) }
 }
