@@ -9,6 +9,7 @@ pub mod htsim;
 mod importer;
 pub mod infragraph;
 pub mod leaf_spine;
+pub mod measured;
 pub mod msccl;
 pub mod nccl;
 pub mod nccl_tuner;
