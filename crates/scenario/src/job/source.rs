@@ -86,14 +86,14 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, name: &str) -> Op
     }
 }
 
-/// A folder, a name that ends in `.et`, or a prefix of such names.
+/// A folder, a file of a trace, or a prefix of such names.
 fn is_chakra(path: &Path) -> bool {
-    path.is_dir() || path.extension().is_some_and(|extension| extension == "et") || !path.exists() && prefixes(path)
+    path.is_dir() || chakra::is_trace(path) || !path.exists() && prefixes(path)
 }
 
 fn prefixes(path: &Path) -> bool {
     let Some(name) = path.file_name() else { return false };
-    path.with_file_name(format!("{}.0.et", name.to_string_lossy())).exists()
+    ["et", "json"].iter().any(|ending| path.with_file_name(format!("{}.0.{ending}", name.to_string_lossy())).exists())
 }
 
 fn trace_of_chakra(section: &Section<'_>, scenario: &Scenario, path: &Path) -> Result<Arc<Trace>, Problems> {
