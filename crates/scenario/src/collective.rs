@@ -202,6 +202,17 @@ fn collective_named(kind: &str) -> Option<Collective> {
     })
 }
 
+/// The collective that a file's `custom` stands for in a workload of this kind.
+fn custom_of(kind: &str) -> Collective {
+    match kind {
+        "all-reduce" => Collective::AllReduce,
+        "reduce-scatter" => Collective::ReduceScatter,
+        "all-gather" => Collective::AllGather,
+        "broadcast" => Collective::Broadcast,
+        _ => Collective::AllToAll,
+    }
+}
+
 /// The algorithm of MSCCL that `file` names.
 fn msccl(section: &Section<'_>, scenario: &Scenario, kind: &str) -> Option<Arc<Recipe>> {
     let Some(name) = section.text("file") else {
@@ -211,7 +222,8 @@ fn msccl(section: &Section<'_>, scenario: &Scenario, kind: &str) -> Option<Arc<R
         }
         return None;
     };
-    match scenario.read(&name).and_then(|(file, text)| strandway_import::msccl::parse(&file, &text)) {
+    let custom = custom_of(kind);
+    match scenario.read(&name).and_then(|(file, text)| strandway_import::msccl::parse_as(&file, &text, custom)) {
         Ok(made) if made.recipe.collective().name() != kind.replace('-', "") => {
             let what = format!("computes {}, and the workload is {kind}", made.recipe.collective().name());
             section.wrong("file", what, "correct kind, or name another file");

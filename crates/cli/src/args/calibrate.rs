@@ -38,6 +38,9 @@ pub(crate) struct CalibrateArgs {
     /// The number of ranks of points whose file does not say it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=131_072))]
     pub(crate) ranks: Option<u32>,
+    /// Leave out smaller sizes, such as those of NCCL's protocols for small messages
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) size_min: Option<String>,
     /// Times of larger sizes are extended in a straight line from half of this size and from this size
     #[arg(long, value_name = "SIZE", default_value = "16 MiB")]
     pub(crate) size_max: String,

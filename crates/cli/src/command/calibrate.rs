@@ -24,12 +24,16 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
             ))
         })?),
     };
-    let size_max = match size(&args.size_max) {
-        Ok(Size::Bytes(bytes)) if bytes.0 >= 1024 => bytes.0,
-        _ => return Err(Failure::Usage(format!("--size-max {}: write a size such as \"16 MiB\"", args.size_max))),
+    let bytes = |flag: &str, text: &str, least: u64| match size(text) {
+        Ok(Size::Bytes(bytes)) if bytes.0 >= least => Ok(bytes.0),
+        _ => Err(Failure::Usage(format!("{flag} {text}: write a size such as \"16 MiB\""))),
     };
+    let size_max = bytes("--size-max", &args.size_max, 1024)?;
+    let size_min = args.size_min.as_ref().map(|text| bytes("--size-min", text, 0)).transpose()?.unwrap_or(0);
     let read = |path: &std::path::PathBuf| -> Result<_, Failure> {
-        Ok(measured::parse(&path.display().to_string(), &read_file(path)?)?)
+        let mut points = measured::parse(&path.display().to_string(), &read_file(path)?)?;
+        points.points.retain(|point| point.bytes >= size_min);
+        Ok(points)
     };
     let points = read(&args.file)?;
     let predict = args.predict.iter().map(read).collect::<Result<Vec<_>, Failure>>()?;

@@ -8,8 +8,8 @@ use strandway_import::Problems;
 const ROUNDS_MAX: usize = 15;
 /// A change of a constant's logarithm that tells its effect.
 const STEP: f64 = 0.03;
-/// The value from which a message cost is sought, if the scenario has none, in ns.
-const COST_AT_FIRST: f64 = 300.0;
+/// The value from which a message cost is sought, if the scenario has none: this share of the shortest time.
+const COST_AT_FIRST: f64 = 0.05;
 /// A constant must change the times of points by at least this share of its own change, on average.
 const EFFECT_MIN: f64 = 0.005;
 /// A constant must have at least this share of its effect to itself.
@@ -37,8 +37,9 @@ impl<'a> Fit<'a> {
         constants: &[Constant],
         own: &dyn Fn(Constant) -> f64,
     ) -> Fit<'a> {
+        let shortest = points.iter().map(|point| point.us * 1e3).fold(f64::INFINITY, f64::min);
         let begin = |constant: &Constant| match (constant, own(*constant)) {
-            (Constant::MessageCost, value) if value <= 1.0 => COST_AT_FIRST.ln(),
+            (Constant::MessageCost, value) if value <= 1.0 => (COST_AT_FIRST * shortest).clamp(1.0, 1e9).ln(),
             (_, value) => value.clamp(constant.range().0, constant.range().1).ln(),
         };
         let logs = constants.iter().map(begin).collect();
@@ -104,6 +105,7 @@ impl<'a> Fit<'a> {
         let kept: Vec<usize> = kept.into_iter().map(|(place, _)| place).collect();
         self.constants = kept.iter().map(|place| self.constants[*place]).collect();
         self.logs = kept.iter().map(|place| self.logs[*place]).collect();
+        self.effects = kept.iter().map(|place| std::mem::take(&mut self.effects[*place])).collect();
     }
 
     /// Fits.
@@ -111,6 +113,27 @@ impl<'a> Fit<'a> {
         self.residuals = self.residuals_at(&self.logs)?;
         self.measure()?;
         self.leave_out();
+        // With other values some constants may have no effect any more; then those that are left are fitted again.
+        loop {
+            self.descend()?;
+            self.measure()?;
+            let count = self.constants.len();
+            self.leave_out();
+            if self.constants.len() == count {
+                break;
+            }
+        }
+        for (constant, log) in self.constants.iter().zip(&self.logs) {
+            let (least, most) = constant.range();
+            if log.exp() <= least * 1.01 || log.exp() >= most * 0.99 {
+                self.notes.push(format!("{}: the fit ends at a limit of its range", constant.name()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes downhill until the errors do not become smaller.
+    fn descend(&mut self) -> Result<(), Problems> {
         self.residuals = self.residuals_at(&self.logs)?;
         let mut damping = 1e-2;
         for _ in 0..ROUNDS_MAX {
@@ -128,13 +151,6 @@ impl<'a> Fit<'a> {
             }
             if !better || norm(&self.residuals) > before * 0.999 {
                 break;
-            }
-        }
-        self.measure()?;
-        for (constant, log) in self.constants.iter().zip(&self.logs) {
-            let (least, most) = constant.range();
-            if log.exp() <= least * 1.01 || log.exp() >= most * 0.99 {
-                self.notes.push(format!("{}: the fit ends at a limit of its range", constant.name()));
             }
         }
         Ok(())
