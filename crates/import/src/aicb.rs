@@ -254,8 +254,8 @@ fn build(
         let remedy = "correct comm_group_size, the first line or gpus: groups are those of Megatron-LM";
         Err(problem(file, line(group), "", what, remedy))
     };
-    if !(2..=RANKS_MAX).contains(&ranks) {
-        return wrong(Group::Data, format!("makes {ranks} ranks, and 2 to {RANKS_MAX} are possible"));
+    if !(1..=RANKS_MAX).contains(&ranks) {
+        return wrong(Group::Data, format!("makes {ranks} ranks, and 1 to {RANKS_MAX} are possible"));
     }
     if !ranks.is_multiple_of(tp) {
         return wrong(Group::Tensor, format!("{ranks} ranks are no multiple of groups of {tp}"));

@@ -11,6 +11,7 @@ pub mod infragraph;
 pub mod leaf_spine;
 pub mod measured;
 pub mod msccl;
+pub mod mscclpp;
 pub mod nccl;
 pub mod nccl_tuner;
 mod problem;

@@ -7,6 +7,7 @@ mod table;
 
 use crate::problem::Problems;
 use crate::trace::{Kind, problem};
+use std::collections::BTreeMap;
 
 /// Limit on the points of a file: ours.
 const POINTS_MAX: usize = 10_000;
@@ -66,6 +67,32 @@ pub fn parse(file: &str, text: &str) -> Result<Measured, Problems> {
     }
     measured.points.sort_by_key(|point| (point.kind, point.ranks, point.bytes));
     Ok(measured)
+}
+
+/// Is this a file of measured points?
+pub fn is_measured(text: &str) -> bool {
+    perf::is_result(text) || inspector::is_record(text) || table::is_nccl_tests(text) || table::is_csv(text)
+}
+
+impl Measured {
+    /// The contents of the file, what is assumed, and how to use it, as lines of text.
+    pub fn describe(&self) -> String {
+        let mut out = format!("measured points, {}: {}\n", self.format, self.points.len());
+        let mut rows: BTreeMap<(Option<Kind>, Option<u32>), (usize, u64, u64)> = BTreeMap::new();
+        for point in &self.points {
+            let row = rows.entry((point.kind, point.ranks)).or_insert((0, u64::MAX, 0));
+            *row = (row.0 + 1, row.1.min(point.bytes), row.2.max(point.bytes));
+        }
+        for ((kind, ranks), (count, least, most)) in rows {
+            let kind = kind.map_or("a collective that is not named", Kind::name);
+            let ranks = ranks.map_or("ranks that are not counted".to_string(), |ranks| format!("{ranks} ranks"));
+            out.push_str(&format!("  {count} of {kind} among {ranks}, {least} to {most} B\n"));
+        }
+        if !self.assumed.is_empty() {
+            out.push_str(&format!("assumed: {}\n", self.assumed.join("; ")));
+        }
+        out + "to use it: strandway calibrate FILE --scenario SCENARIO\n"
+    }
 }
 
 /// The kind of collective with this name, however the name is written; `None` if it is no collective.

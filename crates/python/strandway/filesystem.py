@@ -3,12 +3,12 @@
 It writes, and does not read: the host has the files. A program that writes through fsspec, such as `torch.distributed.checkpoint`, writes
 to another host with it:
 
-    from torch.distributed.checkpoint import FsspecWriter
+    from torch.distributed.checkpoint._fsspec_filesystem import FsspecWriter
 
     writer = FsspecWriter("strandway://10.0.0.2/run-7/step-100", key_file="key")
 
-The address is `strandway://HOST:PORT/DIRECTORY`, with the port if it is not 47931; an IPv6 address is in brackets. Hosts with several
-planes are named by `to=[...]`. Options are those of `strandway.copy`. A file is written to a temporary file of this host and sent when it
+The address is `strandway://HOST:PORT/DIRECTORY`, with the port if it is not 47931. IPv6 addresses, whose `::` fsspec takes for its own, and
+hosts with several planes are named by `to=`. Options are those of `strandway.copy`. A file is written to a temporary file of this host and sent when it
 is closed; the host checks its hash before the file gets its name. A file whose name ends in `.tmp` is kept here until it is renamed.
 """
 

@@ -15,7 +15,7 @@ from strandway.filesystem import StrandwayFileSystem  # noqa: E402
 def served(tmp_path):
     there = tmp_path / "there"
     there.mkdir()
-    with strandway.serve(there, planes="::1", port=0) as server:
+    with strandway.serve(there, planes="127.0.0.1", port=0) as server:
         yield there, server.addresses[0]
 
 
@@ -79,12 +79,14 @@ def test_addresses_name_host_and_directory(served):
 def test_a_checkpoint_of_torch_is_written_and_read_at_the_host(served):
     torch = pytest.importorskip("torch", reason="needs torch")
     checkpoint = pytest.importorskip("torch.distributed.checkpoint")
+    from torch.distributed.checkpoint._fsspec_filesystem import FsspecWriter
+
     there, address = served
     state = {"weights": torch.arange(1000.0), "step": 7}
     for step in (1, 2):
         place = f"strandway://{address}/run/step"
         state["step"] = step
-        writer = checkpoint._fsspec_filesystem.FsspecWriter(place)
+        writer = FsspecWriter(place)
         checkpoint.save(state, storage_writer=writer, no_dist=True)
     assert (there / "run/step/.metadata").exists()
     assert not list(pathlib.Path(there).rglob("*.tmp"))

@@ -1,10 +1,10 @@
 //! Removes at the server what is not here: in directories that are copied, names that the tree does not have and that
 //! `exclude` does not leave out. A directory goes when it is empty.
 
+use super::CopyError;
 use super::message::{Answer, ENTRIES_MAX, Kind, MESSAGE_MAX, Malformed, Message};
 use super::names::{join, split};
 use super::sender::{Happened, Order, Sender};
-use super::{CopyError, FileError};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -124,7 +124,7 @@ impl Sender {
                     _ => return Err(Some(CopyError::Malformed(Malformed))),
                 }
             };
-            for ((_, answer), (is_directory, path)) in answers.into_iter().zip(front) {
+            for ((_, answer), (_, path)) in answers.into_iter().zip(front) {
                 let shown = PathBuf::from(std::ffi::OsString::from_vec(path.clone()));
                 match answer {
                     Answer::Failed(file_error) => {

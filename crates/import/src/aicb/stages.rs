@@ -64,9 +64,10 @@ pub(super) fn parse(file: &str, text: &str, gpus: Option<u32>) -> Result<Trace, 
         return Err(bad(1, format!("has {count} ranks in its stages, not {gpus}"), "leave gpus out"));
     }
     let operations: usize = stages.iter().map(|stage| stage.lines.len() * width).sum();
-    if count < 2 || count > RANKS_MAX as usize || operations > OPERATIONS_MAX {
+    if count < 1 || count > RANKS_MAX as usize || operations > OPERATIONS_MAX {
         return Err(bad(1, format!("makes {count} ranks with {operations} operations"), "cut the list"));
     }
+    let unpaired = leave_out_unpaired(&mut stages);
     let shapes = stages.iter().map(|stage| shape(file, stage)).collect::<Result<Vec<Shape>, Problems>>()?;
     let mut trace = Trace {
         file: file.to_string(),
@@ -86,6 +87,10 @@ pub(super) fn parse(file: &str, text: &str, gpus: Option<u32>) -> Result<Trace, 
         ],
         ..Trace::default()
     };
+    if unpaired > 0 {
+        let what = "collectives of the embedding group are in the list of one of its two stages only, and are left out";
+        trace.assumed.push(format!("{unpaired} {what}"));
+    }
     let mut groups: BTreeMap<Vec<u32>, u32> = BTreeMap::new();
     for (at, (stage, shape)) in stages.iter().zip(&shapes).enumerate() {
         for (place, &rank) in stage.ranks.iter().enumerate() {
@@ -134,6 +139,19 @@ pub(super) fn parse(file: &str, text: &str, gpus: Option<u32>) -> Result<Trace, 
     groups.sort_by_key(|(_, number)| *number);
     trace.groups = groups.into_iter().map(|(members, _)| members).collect();
     Ok(trace)
+}
+
+/// Leaves collectives of the embedding group out if the first and the last stage do not have as many: AICB's lists have
+/// them in the last stage only. Returns their number in the lists.
+fn leave_out_unpaired(stages: &mut [Stage]) -> usize {
+    let is = |line: &Line| matches!(line.does, Action::Collective(_, Group::Embedding));
+    let count = |stage: &Stage| stage.lines.iter().filter(|line| is(line)).count();
+    let (first, last) = (count(&stages[0]), count(&stages[stages.len() - 1]));
+    if first == last {
+        return 0;
+    }
+    stages.iter_mut().for_each(|stage| stage.lines.retain(|line| !is(line)));
+    first + last
 }
 
 /// The groups within a stage, by the places of its ranks.
@@ -272,6 +290,11 @@ mod tests {
             assert!(error.contains(said), "{error}");
         }
         assert!(parse("s.csv", &text, Some(9)).is_err());
+        // As AICB writes it: the first stage does not have the embedding group's sum.
+        let one = "CommType.all_reduce,CommGroup.embedding_group,2,8,x,None,None,,None,None,None,1\n";
+        let trace = parse("s.csv", &text.replacen(one, "", 1), None).expect("sound");
+        assert!(trace.assumed.iter().any(|told| told.starts_with("1 collectives of the embedding group")));
+        assert_eq!((trace.ranks[0].operations.len(), trace.ranks[4].operations.len()), (5, 5));
         for end in (0..text.len()).step_by(3) {
             let _ = parse("s.csv", &text[..end], None);
         }
