@@ -3,7 +3,7 @@
 It writes, and does not read: the host has the files. A program that writes through fsspec, such as `torch.distributed.checkpoint`, writes
 to another host with it:
 
-    from torch.distributed.checkpoint._fsspec_filesystem import FsspecWriter
+    from torch.distributed.checkpoint.fsspec_filesystem import FsspecWriter  # _fsspec_filesystem in older versions
 
     writer = FsspecWriter("strandway://10.0.0.2/run-7/step-100", key_file="key")
 

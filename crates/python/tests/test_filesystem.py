@@ -79,7 +79,10 @@ def test_addresses_name_host_and_directory(served):
 def test_a_checkpoint_of_torch_is_written_and_read_at_the_host(served):
     torch = pytest.importorskip("torch", reason="needs torch")
     checkpoint = pytest.importorskip("torch.distributed.checkpoint")
-    from torch.distributed.checkpoint._fsspec_filesystem import FsspecWriter
+    try:
+        from torch.distributed.checkpoint.fsspec_filesystem import FsspecWriter
+    except ImportError:
+        from torch.distributed.checkpoint._fsspec_filesystem import FsspecWriter
 
     there, address = served
     state = {"weights": torch.arange(1000.0), "step": 7}

@@ -80,6 +80,12 @@ impl<'a> Fit<'a> {
         for (place, constant) in self.constants.iter().enumerate() {
             let effect = &self.effects[place];
             let size = norm(effect);
+            // From the least value on, a message cost is none.
+            let is_least = self.logs[place] <= constant.range().0.ln() + 0.05;
+            if is_least && *constant == Constant::MessageCost {
+                self.notes.push(format!("{}: these points need none, and it keeps its value", constant.name()));
+                continue;
+            }
             if size < EFFECT_MIN * (self.points.len() as f64).sqrt() {
                 self.notes.push(format!("{}: has no effect on these points, and keeps its value", constant.name()));
                 continue;
