@@ -83,7 +83,7 @@ pub fn parse(file: &str, text: &str, gpus: Option<u32>) -> Result<Trace, Problem
 }
 
 /// Reads the head of a list and its lines. `stages`: it is of one stage of several.
-fn read<'a>(file: &str, lines: &mut dyn Iterator<Item = (usize, &'a str)>, stages: bool) -> Result<Lines, Problems> {
+fn read(file: &str, lines: &mut dyn Iterator<Item = (usize, &str)>, stages: bool) -> Result<Lines, Problems> {
     let bad = |line: usize, value: &str, what: String, remedy: &str| problem(file, Some(line), value, what, remedy);
     let (number, head) = lines.next().unwrap_or((1, ""));
     let columns: Vec<&str> = head.split(',').map(str::trim).collect();

@@ -78,12 +78,14 @@ impl Measured {
     /// The contents of the file, what is assumed, and how to use it, as lines of text.
     pub fn describe(&self) -> String {
         let mut out = format!("measured points, {}: {}\n", self.format, self.points.len());
-        let mut rows: BTreeMap<(Option<Kind>, Option<u32>), (usize, u64, u64)> = BTreeMap::new();
+        // By collective: the number of points, and the least and the largest size.
+        let mut rows: BTreeMap<_, (usize, u64, u64)> = BTreeMap::new();
         for point in &self.points {
             let row = rows.entry((point.kind, point.ranks)).or_insert((0, u64::MAX, 0));
             *row = (row.0 + 1, row.1.min(point.bytes), row.2.max(point.bytes));
         }
         for ((kind, ranks), (count, least, most)) in rows {
+            let kind: Option<Kind> = kind;
             let kind = kind.map_or("a collective that is not named", Kind::name);
             let ranks = ranks.map_or("ranks that are not counted".to_string(), |ranks| format!("{ranks} ranks"));
             out.push_str(&format!("  {count} of {kind} among {ranks}, {least} to {most} B\n"));

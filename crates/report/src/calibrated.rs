@@ -85,7 +85,8 @@ impl Calibrated {
     /// As text.
     pub fn text(&self) -> String {
         let mut text = format!("{}: constants fitted to {}\n\n", self.scenario, self.measured.join(", "));
-        let _ = writeln!(text, "{:<16}{:>16}{:>16}{:>10}   {}", "constant", "before", "fitted", "+-", "meaning");
+        let head = ["before", "fitted"].map(|head| format!("{head:>16}")).concat();
+        let _ = writeln!(text, "{:<16}{head}{:>10}   meaning", "constant", "+-");
         for one in &self.constants {
             let error = one.error.map_or("?".to_string(), |error| format!("{:.1} %", 100.0 * error));
             let _ = writeln!(text, "{:<16}{:>16}{:>16}{error:>10}   {}", one.name, one.before, one.value, one.meaning);

@@ -12,6 +12,9 @@ const SPARSE: u8 = 1;
 const OWNER: u8 = 2;
 const ATTRIBUTES: u8 = 4;
 
+/// Names and values of extended attributes.
+pub(super) type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// What is kept of a file besides contents, mode and time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct More {

@@ -9,6 +9,9 @@ use rustix::fs::{AtFlags, Dir, FileType, OFlags};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 
+/// Names, each with a flag: it is a directory.
+pub(super) type Flagged = Vec<(bool, Vec<u8>)>;
+
 /// The most bytes of names in one answer, so that it fits a message.
 const NAMES_MAX: usize = 60_000;
 
@@ -49,7 +52,7 @@ impl Target {
 
     /// The names in a directory that come after `after`, in order, and whether each is a directory; as many as fit a message,
     /// and whether there are others. Unfinished copies are left out. None if there is no such directory.
-    pub(super) fn names(&mut self, path: &[u8], after: &[u8]) -> Result<(bool, Vec<(bool, Vec<u8>)>), FileError> {
+    pub(super) fn names(&mut self, path: &[u8], after: &[u8]) -> Result<(bool, Flagged), FileError> {
         if !path.is_empty() {
             names::check(path)?;
         }

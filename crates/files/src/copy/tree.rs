@@ -5,7 +5,7 @@ use super::CopyError;
 use super::exclude::Exclude;
 use super::file_error::FileError;
 use super::message::{Entry, Kind, Modified, SIZE_MAX};
-use super::more::{self, ATTRIBUTES_MAX, More, USER};
+use super::more::{self, ATTRIBUTES_MAX, Attributes, More, USER};
 use super::names::{self, join};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -207,7 +207,7 @@ impl Tree {
 }
 
 /// The extended attributes of a file or directory whose names begin with `user.`.
-fn attributes_of(path: &Path) -> Result<Vec<(Vec<u8>, Vec<u8>)>, FileError> {
+fn attributes_of(path: &Path) -> Result<Attributes, FileError> {
     let mut list = vec![0u8; 64 << 10];
     let length = match rustix::fs::llistxattr(path, &mut list) {
         Ok(length) => length,

@@ -216,10 +216,8 @@ fn solve(mut rows: Vec<Vec<f64>>, mut right: Vec<f64>) -> Vec<f64> {
         right.swap(column, pivot);
         for below in column + 1..count {
             let factor = rows[below][column] / rows[column][column];
-            for place in column..count {
-                let above = rows[column][place];
-                rows[below][place] -= factor * above;
-            }
+            let above = rows[column].clone();
+            rows[below].iter_mut().zip(above).skip(column).for_each(|(mine, above)| *mine -= factor * above);
             right[below] -= factor * right[column];
         }
     }
