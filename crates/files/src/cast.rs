@@ -51,7 +51,7 @@ pub struct Options {
     pub all_or_nothing: bool,
     /// Members trust each other: chunks are cast without hashes. Default no.
     pub trusting: bool,
-    /// What is kept of files besides contents, modes and times; owners are not. Default nothing.
+    /// Properties of files that are kept besides contents, modes and times; owners are not. Default nothing.
     pub preserve: Preserve,
 }
 

@@ -76,7 +76,7 @@ pub struct Options {
     pub limit: Option<Rate>,
     /// Only ask which blocks are missing; copy nothing.
     pub dry_run: bool,
-    /// What is kept of files besides contents, modes and times.
+    /// Properties of files that are kept besides contents, modes and times.
     pub preserve: Preserve,
     /// In directories that are copied, remove at the server what is not here. The server must allow it.
     pub delete: bool,

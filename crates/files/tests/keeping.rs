@@ -1,4 +1,4 @@
-//! What copies keep of files besides contents, modes and times, what they leave out, and what they remove.
+//! Copies keep more of files than contents, modes and times, leave names out, and remove files at the server.
 
 use super::support::{config, pattern, v6};
 use rustix::fs::XattrFlags;
@@ -225,7 +225,7 @@ fn owners_are_kept_if_the_server_allows_it() {
 }
 
 #[test]
-fn what_is_not_here_is_removed_and_nothing_else() {
+fn files_that_are_not_here_are_removed_and_nothing_else() {
     let pair = Pair::new(ALL);
     pair.write("keep", b"1");
     pair.write("dir/keep", b"2");
@@ -314,7 +314,7 @@ fn a_file_that_changes_while_it_is_read_is_named() {
 }
 
 #[test]
-fn there_is_news_of_each_file() {
+fn each_file_has_its_news() {
     let pair = Pair::new(Allowed::default());
     pair.write("one", b"1");
     pair.copy(NOTHING, false, &[]).expect("it copies");

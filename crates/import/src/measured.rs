@@ -34,7 +34,7 @@ pub struct Measured {
     pub format: &'static str,
     /// The points, by kind, ranks and size.
     pub points: Vec<Point>,
-    /// What was assumed, in sentences.
+    /// The assumptions of the import, in sentences.
     pub assumed: Vec<String>,
 }
 

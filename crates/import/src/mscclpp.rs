@@ -3,7 +3,7 @@
 //!
 //! The writer is microsoft/mscclpp (`python/mscclpp/language`). GPUs write into each other's memory (`put`, `res`) and read
 //! it (`get`, `rre`), and tell each other by signals. A write is a message; a signal is a message of one byte behind the
-//! writes of its thread block to that GPU, and who waits for it has them all. What is read is sent by its owner at the
+//! writes of its thread block to that GPU, and who waits for it has them all. Memory that is read is sent by its owner at the
 //! signal that the reader has waited for last. Packets carry their own flags: who reads them waits for them.
 
 mod made;
@@ -185,7 +185,7 @@ pub fn parse_as(file: &str, text: &str, custom: Collective) -> Result<Algorithm,
     Ok(Algorithm { recipe, name: plan.name, protocol: plan.protocol, steps, custom: known.is_none() })
 }
 
-/// What is wrong, and a remedy.
+/// A complaint, and a remedy.
 type Wrong = (String, &'static str);
 
 impl Algorithm {

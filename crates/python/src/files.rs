@@ -100,7 +100,7 @@ fn bind(py: Python<'_>, config: Config) -> PyResult<Node> {
     Node::bind(config).map_err(|error| wire_error(py, &error.to_string(), "node"))
 }
 
-/// What is kept of files, by names.
+/// The properties of files that are kept, by names.
 fn preserve(keeps: &[String]) -> PyResult<Preserve> {
     let mut preserve = Preserve::default();
     for keep in keeps {

@@ -126,7 +126,7 @@ class StrandwayFileSystem(AbstractFileSystem):  # type: ignore[misc]
         raise FileNotFoundError(path)
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
-        """What this object has written into a directory."""
+        """The files of a directory that this object has written."""
         path = self._strip_protocol(path)
         with self._lock:
             known = [*self._sent, *self._held]

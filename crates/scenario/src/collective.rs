@@ -212,7 +212,7 @@ fn recipe_of_file(section: &Section<'_>, scenario: &Scenario, kind: &str) -> Opt
         }
         return None;
     };
-    // What a file's `custom` stands for.
+    // A file's `custom` stands for the workload's kind.
     let custom = collective_named(kind)?;
     let read = scenario.read(&name).and_then(|(file, text)| {
         if mscclpp::is_plan(&text) {

@@ -123,7 +123,7 @@ pub fn copy(
     copy_request(node, peer, &request, stop, news)
 }
 
-/// What to copy, and how.
+/// A copy that is wanted: sources, destination and options.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// The sources; see [`copy`].
@@ -143,7 +143,7 @@ pub struct Request<'a> {
 pub enum News<'a> {
     /// Its status, ten times a second.
     Status(&'a Status),
-    /// What has happened to a file.
+    /// The fate of a file.
     File(&'a FileNews),
 }
 

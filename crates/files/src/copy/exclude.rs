@@ -5,7 +5,7 @@ use globset::{GlobBuilder, GlobMatcher};
 /// Patterns of files and directories that are left out. A pattern without a slash is for names at any depth. One with a
 /// slash is for the end of a path, or, if it begins with a slash, for a path from the top of the copy. A slash at the end
 /// is for directories only. `*` and `?` stand for no slash, `**` for any number of directories, `[a-z]` for a character.
-/// What is below a directory that is left out is left out, too.
+/// A directory that is left out is left out with its contents.
 #[derive(Clone, Debug, Default)]
 pub struct Exclude {
     patterns: Vec<Pattern>,

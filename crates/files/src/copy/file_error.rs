@@ -62,7 +62,7 @@ file_errors! {
     Missing,
     /// The server lets no client do this: give owners, or delete.
     Forbidden,
-    /// The file system keeps no extended attributes, or not so many.
+    /// The file system keeps no extended attributes, or fewer than the file has.
     Attributes,
 }
 

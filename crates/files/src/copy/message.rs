@@ -81,7 +81,7 @@ pub struct Entry {
     pub modified: Modified,
     /// Its kind.
     pub kind: Kind,
-    /// What else is kept of it.
+    /// Its other properties that are kept.
     pub more: More,
 }
 

@@ -1,4 +1,5 @@
-//! What a copy keeps of files besides contents, modes and times, if it is asked: owners, extended attributes, holes.
+//! Properties of files that a copy keeps besides contents, modes and times, if it is asked: owners, extended attributes,
+//! holes.
 
 use super::message::{Malformed, Reader};
 
@@ -15,7 +16,7 @@ const ATTRIBUTES: u8 = 4;
 /// Names and values of extended attributes.
 pub(super) type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What is kept of a file besides contents, mode and time.
+/// Properties of a file that are kept besides contents, mode and time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct More {
     /// It has holes: runs of zeros take no room on the disk.

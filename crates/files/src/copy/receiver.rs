@@ -56,7 +56,7 @@ pub struct Receiver {
     dry_run: bool,
     /// Parcels go to other receivers, too: a file that was not offered to this one, or that it has, is skipped.
     shared: bool,
-    /// What the client may do, if it has asked for it.
+    /// The actions that the client has asked for, and may do.
     allowed: Allowed,
     offered: BTreeMap<u32, Incoming>,
     open: usize,

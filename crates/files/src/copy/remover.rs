@@ -128,12 +128,12 @@ impl Sender {
                 let shown = PathBuf::from(std::ffi::OsString::from_vec(path.clone()));
                 match answer {
                     Answer::Failed(file_error) => {
-                        self.done().tell(&shown, 0, Happened::Failed(file_error));
+                        self.done().notify(&shown, 0, Happened::Failed(file_error));
                         self.failed(shown, file_error);
                     }
                     _ => {
                         self.count_removed();
-                        self.done().tell(&shown, 0, Happened::Removed);
+                        self.done().notify(&shown, 0, Happened::Removed);
                     }
                 }
             }

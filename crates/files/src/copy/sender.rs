@@ -44,7 +44,7 @@ pub struct Done {
     pub news: Mutex<Vec<FileNews>>,
 }
 
-/// What has happened to a file.
+/// The fate of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Happened {
     /// It was sent, and the server has it.
@@ -66,12 +66,12 @@ pub struct FileNews {
     pub path: PathBuf,
     /// Its bytes.
     pub bytes: u64,
-    /// What has happened to it.
+    /// Its fate.
     pub what: Happened,
 }
 
 impl Done {
-    pub(super) fn tell(&self, path: &Path, bytes: u64, what: Happened) {
+    pub(super) fn notify(&self, path: &Path, bytes: u64, what: Happened) {
         if self.telling.load(Ordering::Relaxed) {
             let news = FileNews { path: path.to_path_buf(), bytes, what };
             self.news.lock().unwrap_or_else(PoisonError::into_inner).push(news);
@@ -317,11 +317,11 @@ impl Sender {
                 self.outcome.had_bytes += size;
                 self.done.bytes.fetch_add(*size, Ordering::Relaxed);
                 self.done.files.fetch_add(1, Ordering::Relaxed);
-                self.done.tell(from, *size, Happened::Had);
+                self.done.notify(from, *size, Happened::Had);
             }
             (Answer::Have, Kind::Hard(_)) => {
                 self.outcome.links += 1;
-                self.done.tell(from, 0, Happened::Linked);
+                self.done.notify(from, 0, Happened::Linked);
             }
             (Answer::Have, Kind::Directory) => self.outcome.directories += 1,
             (Answer::Have, Kind::Link(_)) => self.outcome.links += 1,
@@ -363,7 +363,7 @@ impl Sender {
                 if let Some(Item { entry, from }) = self.tree.items.get(id as usize)
                     && let Kind::File(size) = entry.kind
                 {
-                    self.done.tell(from, size, Happened::Sent);
+                    self.done.notify(from, size, Happened::Sent);
                 }
                 Ok(())
             }
@@ -385,7 +385,7 @@ impl Sender {
         if file_error.is_everywhere() {
             return Err(Some(CopyError::Refused(from.clone(), file_error)));
         }
-        self.done.tell(from, 0, Happened::Failed(file_error));
+        self.done.notify(from, 0, Happened::Failed(file_error));
         self.outcome.failures.push((from.clone(), file_error));
         Ok(())
     }
@@ -445,7 +445,7 @@ impl Sender {
     fn abandon(&mut self, id: u32, file_error: FileError, parcel: &mut Vec<u8>) {
         Piece::Abandon { id }.put(parcel);
         if self.unfinished.remove(&id) {
-            self.done.tell(&self.tree.items[id as usize].from, 0, Happened::Failed(file_error));
+            self.done.notify(&self.tree.items[id as usize].from, 0, Happened::Failed(file_error));
             self.outcome.failures.push((self.tree.items[id as usize].from.clone(), file_error));
         }
     }

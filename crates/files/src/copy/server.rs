@@ -62,7 +62,7 @@ pub struct Server {
     allowed: Allowed,
 }
 
-/// What clients may do besides writing files.
+/// The actions of clients, besides writing files, that a server allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
     /// Give files and directories their owners.

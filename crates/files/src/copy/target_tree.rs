@@ -1,5 +1,4 @@
-//! What a server does with the tree below its directory besides writing files: further names of files, lists of names, and
-//! removal. As for files, nothing is reached but what is beneath the directory, and no symbolic link is followed.
+//! The tree below a server's directory, besides the contents of files: further names of files, lists of names, and removal. As for files, nothing is reached but what is beneath the directory, and no symbolic link is followed.
 
 use super::file_error::FileError;
 use super::message::Entry;

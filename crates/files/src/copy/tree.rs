@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// The most entries of one copy: ours, 16 Mi, some 4 GB of names.
 const ENTRIES_MAX: usize = 1 << 24;
 
-/// What a copy keeps of files besides contents, modes and times.
+/// Properties of files that a copy keeps besides contents, modes and times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Preserve {
     /// Runs of zeros of files with holes take no room at the server, and are not sent.

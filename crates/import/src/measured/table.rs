@@ -100,7 +100,7 @@ pub(super) fn nccl_tests(file: &str, text: &str) -> Result<Measured, Problems> {
     Ok(Measured { file: file.to_string(), format: "a table of nccl-tests", points, assumed })
 }
 
-/// What a table without a name says about its collective.
+/// The signs of its collective in a table without a name.
 #[derive(Clone, Copy, Debug)]
 struct Guess {
     sums: bool,

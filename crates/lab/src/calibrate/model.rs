@@ -79,7 +79,7 @@ impl<'a> Model<'a> {
         Ok(bare)
     }
 
-    /// What was assumed of collectives.
+    /// The assumptions about collectives.
     pub(super) fn notes(&self, points: &[Asked]) -> Option<String> {
         let chains = self.own.as_deref() != Some("broadcast") && points.iter().any(|one| one.kind == Kind::Broadcast);
         chains.then(|| "broadcasts run as chains".into())

@@ -78,7 +78,7 @@ fn sizes_above_the_limit_are_extended() {
 }
 
 #[test]
-fn what_is_missing_is_asked_for() {
+fn missing_kinds_and_ranks_are_asked_for() {
     let mut asked = question("size,time_us\n1024,10\n2048,12\n4096,13\n");
     let said = calibrate(&scenario(""), &asked, &|| false).expect_err("no kind").to_string();
     assert!(said.contains("--collective"), "{said}");

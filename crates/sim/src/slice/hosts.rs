@@ -38,7 +38,7 @@ pub(crate) struct Hosts<'a> {
     pub(super) tables: Option<Box<Tables>>,
     /// The work of receiving, if it takes time.
     pub(super) work: Option<Vec<ReceiveWork>>,
-    /// What programs have asked for while their host is still at work for earlier messages, if that takes time.
+    /// Posts and closings that wait while their host works for earlier messages, if that takes time.
     pub(super) posting: Option<Vec<VecDeque<Pending>>>,
     /// The flows that the hosts are sending.
     pub(super) under_way: BTreeMap<u32, Posted>,

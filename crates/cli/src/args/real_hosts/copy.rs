@@ -98,7 +98,7 @@ pub(crate) struct CopyArgs {
     pub(crate) quiet: bool,
 }
 
-/// What a server lets clients do besides writing files.
+/// An action of clients, besides writing files, that a server may allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Allow {
     Owner,

@@ -13,7 +13,7 @@ pub(super) fn exclude(args: &ChoiceArgs) -> Result<Exclude, Failure> {
     Exclude::new(patterns).map_err(|said| Failure::Usage(format!("--exclude: {said}")))
 }
 
-/// What is kept of files.
+/// The properties of files that are kept.
 pub(super) fn preserve(args: &ChoiceArgs, owners: bool) -> Preserve {
     Preserve { sparse: args.sparse, hard_links: args.hard_links, attributes: args.xattrs, owners }
 }
