@@ -61,12 +61,14 @@ def copy(
 
     `exclude` has patterns of names that are left out, in rsync's manner. `keep` names what is kept of files besides contents, modes and
     times: `"sparse"` (holes), `"hard_links"`, `"xattrs"`, `"owner"`. With `delete` the server removes, in the directories that are copied,
-    what is not here. The server must allow `owner` and `delete`. The other arguments are those of `WireOptions`: `profile` is `sdr_auto` by default, `rate` 1 Gb/s and `rtt` 50 ms.
+    what is not here. The server must allow `owner` and `delete`. The other arguments are those of `WireOptions`: `profile` is `sdr_auto`
+    by default, `rate` 1 Gb/s and `rtt` 50 ms.
 
     The result has the fields of `strandway copy --json`; files that could not be copied are in its `failures`.
     """
     given = settings(planes, **wire)
-    return _lab.copy(given, _paths(sources), many(to), directory, limit, dry_run, list(exclude), list(keep), delete, progress)
+    left, kept = list(exclude), [str(one) for one in keep]
+    return _lab.copy(given, _paths(sources), many(to), directory, limit, dry_run, left, kept, delete, progress)
 
 
 def cast(
@@ -88,15 +90,16 @@ def cast(
     """Casts files and directories to all receivers at once; each is one address per plane, or a name.
 
     Without multicast on the network, receivers form a chain; with `multicast=False` it is not tried. `wait`: for receivers that do not
-    answer; `patience`: with one that is silent. `exclude` and `keep` are those of `copy`, without `"owner"`. `trust="members"` leaves out the hashes by which receivers check each other's repairs. The
-    other arguments are those of `WireOptions`; `rate` is that of the slowest receiver.
+    answer; `patience`: with one that is silent. `exclude` and `keep` are those of `copy`, without `"owner"`. `trust="members"` leaves out
+    the hashes by which receivers check each other's repairs. The other arguments are those of `WireOptions`; `rate` is that of the slowest
+    receiver.
 
     The result has the fields of `strandway cast --json`.
     """
     given = settings(planes, **wire)
     receivers = [many(one) for one in to]
-    choice = (list(exclude), list(keep))
-    return _lab.cast(given, _paths(sources), receivers, wait, patience, all_or_nothing, trust, team, multicast, *choice, progress)
+    left, kept = list(exclude), [str(one) for one in keep]
+    return _lab.cast(given, _paths(sources), receivers, wait, patience, all_or_nothing, trust, team, multicast, left, kept, progress)
 
 
 class FileServer:
@@ -144,10 +147,11 @@ def serve(
 ) -> FileServer:
     """Takes copies below `directory` from now on. `port` is that of planes without one, 47931 by default; 0 takes a free one.
 
-    `allow` lets clients do more than write files: `"owner"` (give them owners), `"delete"` (list and remove them). The other arguments are those of `WireOptions`.
+    `allow` lets clients do more than write files: `"owner"` (give them owners), `"delete"` (list and remove them). The other arguments are
+    those of `WireOptions`.
     """
     given = settings(planes, **wire)
-    return FileServer(_lab.FileServer.copies(given, os.fspath(directory), port, once, list(allow)))
+    return FileServer(_lab.FileServer.copies(given, os.fspath(directory), port, once, [str(one) for one in allow]))
 
 
 def receive(

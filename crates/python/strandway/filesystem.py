@@ -8,8 +8,9 @@ to another host with it:
     writer = FsspecWriter("strandway://10.0.0.2/run-7/step-100", key_file="key")
 
 The address is `strandway://HOST:PORT/DIRECTORY`, with the port if it is not 47931. IPv6 addresses, whose `::` fsspec takes for its own, and
-hosts with several planes are named by `to=`. Options are those of `strandway.copy`. A file is written to a temporary file of this host and sent when it
-is closed; the host checks its hash before the file gets its name. A file whose name ends in `.tmp` is kept here until it is renamed.
+hosts with several planes are named by `to=`. Options are those of `strandway.copy`. A file is written to a temporary file of this host and
+sent when it is closed; the host checks its hash before the file gets its name. A file whose name ends in `.tmp` is kept here until it is
+renamed.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any
 from fsspec.spec import AbstractFileSystem
 
 from . import files
+from .node import Addresses
 
 
 class StrandwayFileSystem(AbstractFileSystem):  # type: ignore[misc]
@@ -38,7 +40,7 @@ class StrandwayFileSystem(AbstractFileSystem):  # type: ignore[misc]
         super().__init__()
         if host is None and to is None:
             raise ValueError("no host: write strandway://HOST/DIRECTORY, or to=")
-        self._to = to if to is not None else host
+        self._to: Addresses = to if to is not None else str(host)
         self._options = options
         self._staging = staging
         self._place: tempfile.TemporaryDirectory[str] | None = None
