@@ -143,7 +143,7 @@ def test_a_copy_mirrors_leaves_names_out_and_keeps_more_of_files(data, tmp_path)
     (there / "old").write_bytes(b"x")
     with strandway.serve(there, planes="::1", port=0, allow=["delete"]) as server:
         how = {"exclude": ["*.tmp"], "keep": ["hard_links", "sparse", "xattrs"], "delete": True}
-        summary = strandway.copy(data / ".", server.addresses, **how)
+        summary = strandway.copy(f"{data}/.", server.addresses, **how)
         assert (summary["files"]["sent"], summary["links"], summary["removed"]) == (3, 1, 1)
         with pytest.raises(strandway.WireError, match="--allow owner"):
             strandway.copy(data, server.addresses, keep=["owner"])
