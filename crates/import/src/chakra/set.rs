@@ -101,7 +101,8 @@ pub fn files_of(path: &Path) -> Result<Set, Problems> {
         return Ok(single(path));
     }
     if let Some(missing) = (0..count).find(|rank| !ranks.contains_key(rank)) {
-        let what = format!("has {count} files, and none of rank {missing}: {prefix}.{missing}.et");
+        let ending = ranks.values().next().and_then(|path| path.extension()).unwrap_or_default().display();
+        let what = format!("has {count} files, and none called {prefix}.{missing}.{ending}");
         return wrong(what, "ranks are numbered from 0, without gaps");
     }
     if count > RANKS_MAX {

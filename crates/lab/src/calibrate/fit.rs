@@ -4,12 +4,16 @@ use super::Constant;
 use super::model::{Asked, Model};
 use strandway_import::Problems;
 
-/// Limit on rounds: ours. Four are usual.
-const ROUNDS_MAX: usize = 15;
+/// Limit on rounds: ours. Eight are usual.
+const ROUNDS_MAX: usize = 30;
 /// A change of a constant's logarithm that tells its effect.
 const STEP: f64 = 0.03;
+/// The change when the first one leads nowhere any more.
+const STEP_AT_LAST: f64 = 0.008;
 /// The value from which a message cost is sought, if the scenario has none: this share of the shortest time.
 const COST_AT_FIRST: f64 = 0.05;
+/// The first values of a message's cost beside that one, as factors.
+const COSTS_AT_FIRST: [f64; 3] = [1.0, 0.1, 4.0];
 /// A constant must change the times of points by at least this share of its own change, on average.
 const EFFECT_MIN: f64 = 0.005;
 /// A constant must have at least this share of its effect to itself.
@@ -27,6 +31,8 @@ pub(super) struct Fit<'a> {
     residuals: Vec<f64>,
     /// By constant: the change of each point's logarithm.
     effects: Vec<Vec<f64>>,
+    /// The change of a constant's logarithm that tells its effect.
+    step: f64,
 }
 
 impl<'a> Fit<'a> {
@@ -44,7 +50,7 @@ impl<'a> Fit<'a> {
         };
         let logs = constants.iter().map(begin).collect();
         let (constants, notes, residuals, effects) = (constants.to_vec(), Vec::new(), Vec::new(), Vec::new());
-        Fit { model, points, constants, logs, notes, residuals, effects }
+        Fit { model, points, constants, logs, notes, residuals, effects, step: STEP }
     }
 
     /// The keys and values as a scenario has them.
@@ -67,9 +73,10 @@ impl<'a> Fit<'a> {
         self.effects.clear();
         for place in 0..self.logs.len() {
             let mut moved = self.logs.clone();
-            moved[place] += STEP;
+            moved[place] += self.step;
             let there = self.residuals_at(&moved)?;
-            self.effects.push(there.iter().zip(&self.residuals).map(|(there, here)| (there - here) / STEP).collect());
+            self.effects
+                .push(there.iter().zip(&self.residuals).map(|(there, here)| (there - here) / self.step).collect());
         }
         Ok(())
     }
@@ -121,7 +128,7 @@ impl<'a> Fit<'a> {
         self.leave_out();
         // With other values some constants may have no effect any more; then those that are left are fitted again.
         loop {
-            self.descend()?;
+            self.descend_from_several()?;
             self.measure()?;
             let count = self.constants.len();
             self.leave_out();
@@ -138,9 +145,32 @@ impl<'a> Fit<'a> {
         Ok(())
     }
 
-    /// Goes downhill until the errors do not become smaller.
+    /// Goes downhill from several values of the message's cost, since one may lead into a hollow beside the lowest.
+    fn descend_from_several(&mut self) -> Result<(), Problems> {
+        let Some(cost) = self.constants.iter().position(|constant| *constant == Constant::MessageCost) else {
+            return self.descend();
+        };
+        let (begin, mut best) = (self.logs.clone(), None::<(f64, Vec<f64>)>);
+        for share in COSTS_AT_FIRST {
+            self.logs.clone_from(&begin);
+            self.logs[cost] += share.ln();
+            self.descend()?;
+            let error = norm(&self.residuals);
+            if best.as_ref().is_none_or(|(least, _)| error < *least) {
+                best = Some((error, self.logs.clone()));
+            }
+        }
+        if let Some((_, logs)) = best {
+            self.logs = logs;
+            self.residuals = self.residuals_at(&self.logs)?;
+        }
+        Ok(())
+    }
+
+    /// Goes downhill until the errors do not become smaller, at last with effects of small changes.
     fn descend(&mut self) -> Result<(), Problems> {
         self.residuals = self.residuals_at(&self.logs)?;
+        self.step = STEP;
         let mut damping = 1e-2;
         for _ in 0..ROUNDS_MAX {
             self.measure()?;
@@ -155,9 +185,13 @@ impl<'a> Fit<'a> {
                 }
                 damping *= 6.0;
             }
-            if !better || norm(&self.residuals) > before * 0.999 {
+            if better && norm(&self.residuals) < before * 0.99 {
+                continue;
+            }
+            if self.step < STEP {
                 break;
             }
+            (self.step, damping) = (STEP_AT_LAST, 1e-3);
         }
         Ok(())
     }

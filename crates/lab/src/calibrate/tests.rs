@@ -39,7 +39,7 @@ fn constants_that_made_the_points_are_found_again() {
     let of = |name: &str| found.constants.iter().find(|one| one.name == name).expect(name);
     let near = |name: &str, wanted: f64| {
         let value: f64 = of(name).value.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
-        assert!((value / wanted - 1.0).abs() < 0.03, "{name}: {}", of(name).value);
+        assert!((value / wanted - 1.0).abs() < 0.03, "{name}: {}\n{}", of(name).value, found.text());
     };
     near("rate", 180.0);
     near("latency", 4.0);
