@@ -1,5 +1,6 @@
 //! The command line. Its help should teach: every command ends with examples.
 
+mod calibrate;
 mod localise;
 mod model;
 #[cfg_attr(not(target_os = "linux"), path = "args/elsewhere.rs")]
@@ -11,6 +12,7 @@ mod what_if;
 
 use clap::{Parser, Subcommand};
 
+pub(crate) use calibrate::CalibrateArgs;
 pub(crate) use localise::LocaliseArgs;
 pub(crate) use model::{ModelArgs, ModelOf, SdrArgs};
 pub(crate) use real_hosts::*;
@@ -37,6 +39,7 @@ Examples:
   strandway compare my.toml --profiles rocev2,uec      one table, one row per protocol
   strandway search job.toml --out worst                the failures that hurt most, as scenarios to repeat
   strandway what-if job.toml --drain T1-3,T1-7         what draining two switches costs, and in which order
+  strandway calibrate all_reduce.txt --scenario my.toml   constants of a scenario from nccl-tests' output
   strandway explain uec                                a profile's parameters, defaults and sources
   strandway reproduce prime --html prime.html          published results next to ours
   strandway model sdr --loss 1e-4 --rtt 50ms           which reliability scheme for this long link?
@@ -78,6 +81,9 @@ pub(crate) enum Command {
     /// Simulate random gray faults of a cable, and tell how often the localiser names it
     #[command(after_help = localise::EXAMPLES)]
     Localise(LocaliseArgs),
+    /// Fit constants of a scenario (latency, rates, cost of a message) to measured times, and predict others
+    #[command(after_help = calibrate::EXAMPLES)]
+    Calibrate(Box<CalibrateArgs>),
     /// Describe a profile, policy or fabric: parameters, defaults, units, sources
     #[command(after_help = run::EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),

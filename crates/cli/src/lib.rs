@@ -72,6 +72,7 @@ fn execute(command: Option<Command>) -> u8 {
         Some(Command::Search(args)) => command::search::run(&args),
         Some(Command::WhatIf(args)) => command::what_if::run(&args),
         Some(Command::Localise(args)) => command::localise::run(&args),
+        Some(Command::Calibrate(args)) => command::calibrate::run(&args),
         Some(Command::Explain(args)) => command::explain::explain(&args),
         Some(Command::Import(args)) => command::explain::import(&args),
         Some(Command::Reproduce(args)) => command::reproduce::reproduce(&args),
@@ -104,6 +105,7 @@ fn simulates(command: &Command) -> bool {
             | Command::Search(_)
             | Command::Reproduce(_)
             | Command::WhatIf(_)
+            | Command::Calibrate(_)
             | Command::Localise(_)
     )
 }

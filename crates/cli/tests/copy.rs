@@ -107,6 +107,40 @@ fn a_directory_is_copied_and_reported_as_json() {
 }
 
 #[test]
+fn a_tree_is_mirrored_as_with_rsync_and_each_file_has_a_line() {
+    let folder = Folder::new("mirror");
+    let first = folder.file("first", 100_000);
+    fs::hard_link(&first, folder.0.join("here/second")).expect("a link");
+    folder.file("skip.tmp", 10);
+    fs::write(folder.there().join("old"), b"x").expect("a file");
+    fs::write(folder.there().join("keep.tmp"), b"x").expect("a file");
+    let there = folder.there().display().to_string();
+    let serve = ["--serve", &there, "--plane", "[::1]:0", "--allow", "delete"];
+    let server = Server::of(&mut strandway(&serve)).expect("it serves");
+    let source = folder.0.join("here/.").display().to_string();
+    let patterns = folder.0.join("patterns");
+    fs::write(&patterns, "# of editors\n*.tmp\n").expect("a file");
+    let patterns = patterns.display().to_string();
+    let arguments = [&source, &server.place, "-HS", "--delete", "--exclude-from", &patterns, "--progress"];
+    let output = strandway(&arguments).output().expect("it runs");
+    assert!(output.status.success(), "{}", said(&output));
+    let lines = said(&output);
+    for line in ["first: sent, 100.0 kB", "second: another name of a file", "old: removed"] {
+        assert!(lines.lines().any(|told| told.ends_with(line)), "{line}: {lines}");
+    }
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 file(s), link(s) and directories removed"));
+    let mut names: Vec<_> =
+        fs::read_dir(folder.there()).expect("a folder").map(|e| e.expect("one").file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["first", "keep.tmp", "second"]);
+    let strict = Server::new(&folder.there());
+    let output = strandway(&[&source, &strict.place, "--delete"]).output().expect("it runs");
+    assert!(!output.status.success() && said(&output).contains("--allow delete"), "{}", said(&output));
+    let output = strandway(&[&source, &strict.place, "--exclude", "[a"]).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+}
+
+#[test]
 fn either_side_may_be_killed_and_the_same_command_goes_on() {
     const SIZE: usize = 60_000_000;
     let folder = Folder::new("killed");

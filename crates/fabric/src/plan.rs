@@ -122,6 +122,8 @@ pub struct PortSettings {
     pub cbfc: Option<Bytes>,
     /// The work of receiving at each host; `None`: it takes no time.
     pub receive: Option<ReceiveSettings>,
+    /// The time that a host needs to post a message, one message after the other.
+    pub message_cost: Span,
     /// Links repeat packets that they lose (LLR of Ultra Ethernet's link layer).
     pub llr: bool,
     /// One buffer for all ports of a switch; `None`: each port has its own limit.

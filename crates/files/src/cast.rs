@@ -20,9 +20,9 @@ mod receiver_group;
 mod sender;
 
 pub use receiver::{Served, receive};
-pub use sender::{Listener, Progress, State, Status, Summary, send};
+pub use sender::{Listener, Progress, State, Status, Summary, send, send_chosen};
 
-use crate::copy::{CopyError, FileError, Malformed};
+use crate::copy::{CopyError, FileError, Malformed, Preserve};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -51,6 +51,8 @@ pub struct Options {
     pub all_or_nothing: bool,
     /// Members trust each other: chunks are cast without hashes. Default no.
     pub trusting: bool,
+    /// Properties of files that are kept besides contents, modes and times; owners are not. Default nothing.
+    pub preserve: Preserve,
 }
 
 impl Options {
@@ -63,6 +65,7 @@ impl Options {
             wait: Duration::from_secs(3),
             all_or_nothing: false,
             trusting: false,
+            preserve: Preserve { sparse: false, hard_links: false, attributes: false, owners: false },
         }
     }
 }

@@ -13,20 +13,31 @@
 mod client;
 mod digest;
 mod disk;
+mod exclude;
 mod file_error;
 mod journal;
 mod message;
+mod more;
 mod names;
 mod receiver;
+mod remover;
 mod sender;
 mod server;
 mod target;
+mod target_tree;
 mod tree;
 
-pub use client::{Status, Summary, copy};
+pub use client::{News, Request, Status, Summary, copy, copy_request};
+pub use exclude::Exclude;
 pub use file_error::FileError;
-pub use message::{Answer, Entry, Kind, MESSAGE_MAX, Malformed, Message, Modified, Piece, VERSION};
-pub use server::{Served, Server, serve};
+pub use message::{
+    Answer, Entry, Kind, MESSAGE_MAX, Malformed, Message, Modified, Piece, VERSION, VERSION_MORE, WITH_DELETE,
+    WITH_OWNERS,
+};
+pub use more::More;
+pub use sender::{FileNews, Happened};
+pub use server::{Allowed, Served, Server, serve};
+pub use tree::Preserve;
 
 /// The two sides of a copy without sockets, for callers that carry it in another way than over one connection.
 pub mod parts {
@@ -65,6 +76,10 @@ pub struct Options {
     pub limit: Option<Rate>,
     /// Only ask which blocks are missing; copy nothing.
     pub dry_run: bool,
+    /// Properties of files that are kept besides contents, modes and times.
+    pub preserve: Preserve,
+    /// In directories that are copied, remove at the server what is not here. The server must allow it.
+    pub delete: bool,
 }
 
 impl Options {
@@ -73,7 +88,8 @@ impl Options {
     pub fn for_path(rate: Rate, round_trip: Span) -> Options {
         let block = 4 << 20;
         let slots = 2 * rate.bytes_in(round_trip).0 / u64::from(block) + 4;
-        Options { block, slots: slots.clamp(2, SLOTS_MAX.into()) as u16, limit: None, dry_run: false }
+        let slots = slots.clamp(2, SLOTS_MAX.into()) as u16;
+        Options { block, slots, limit: None, dry_run: false, preserve: Preserve::default(), delete: false }
     }
 
     fn check(&self) -> Result<(), CopyError> {

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use strandway_files::copy::{
-    self, Answer, CopyError, Entry, FileError, Kind, MESSAGE_MAX, Message, Modified, Options, Piece, Server, Status,
-    Summary, VERSION,
+    self, Answer, CopyError, Entry, FileError, Kind, MESSAGE_MAX, Message, Modified, More, Options, Piece, Server,
+    Status, Summary, VERSION,
 };
 use strandway_proto::{Rate, Span};
 use strandway_udp::impair::{Impairment, Wire};
@@ -90,7 +90,7 @@ const LOSSY: Impairment = Impairment {
 
 /// Small blocks, so that small files have several.
 fn options() -> Options {
-    Options { block: 64 << 10, slots: 8, limit: None, dry_run: false }
+    Options { block: 64 << 10, slots: 8, limit: None, dry_run: false, preserve: Default::default(), delete: false }
 }
 
 fn run(
@@ -371,6 +371,7 @@ impl Wild {
             mode: 0o644,
             modified: Modified::default(),
             kind: kind.clone(),
+            more: More::default(),
         };
         self.send(&Message::Offer(entries.iter().enumerate().map(entry).collect()).encode());
         let Message::Answers(answers) = self.receive() else { panic!("no answers") };
@@ -486,7 +487,14 @@ fn a_client_that_breaks_the_protocol_gets_thrown_out_and_the_server_serves_on() 
     wild.write(0, &[Piece::Block { id: 0, offset: 5, bytes: &[0; 65_536] }]);
     assert!(wild.gets_thrown_out(), "a block that does not begin where blocks do");
     let mut wild = Wild::new(&config, server.address);
-    let entry = Entry { id: 1, path: b"b".to_vec(), mode: 0, modified: Modified::default(), kind: Kind::File(1) };
+    let entry = Entry {
+        id: 1,
+        path: b"b".to_vec(),
+        mode: 0,
+        modified: Modified::default(),
+        kind: Kind::File(1),
+        more: More::default(),
+    };
     wild.send(&Message::Offer(vec![entry.clone(), entry]).encode());
     assert!(wild.gets_thrown_out(), "one number for two files");
     assert!(!target.0.join("a").exists());

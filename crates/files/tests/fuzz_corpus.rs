@@ -2,7 +2,7 @@
 
 use super::operations;
 use std::path::PathBuf;
-use strandway_files::copy::{Answer, Entry, FileError, Kind, Message, Modified, Piece, VERSION};
+use strandway_files::copy::{Answer, Entry, FileError, Kind, Message, Modified, More, Piece, VERSION};
 use strandway_udp::RemoteRegion;
 
 /// A message of each kind, and a parcel.
@@ -13,6 +13,7 @@ fn copy_seeds() -> Vec<(&'static str, Vec<u8>)> {
         mode: 0o640,
         modified: Modified { seconds: 1_700_000_000, nanoseconds: 5 },
         kind,
+        more: More::default(),
     };
     let entries = vec![entry(Kind::File(9)), entry(Kind::Directory), entry(Kind::Link(b"../c".to_vec()))];
     let answers = [Answer::Have, Answer::Missing(vec![(0, 2), (5, 1)]), Answer::Failed(FileError::Full)];
@@ -24,6 +25,11 @@ fn copy_seeds() -> Vec<(&'static str, Vec<u8>)> {
     Piece::Block { id: 1, offset: 1 << 22, bytes: b"bytes" }.put(&mut parcel);
     Piece::End { id: 1, hash: [3; 32] }.put(&mut parcel);
     Piece::Abandon { id: 2 }.put(&mut parcel);
+    let more = More { sparse: true, owner: Some((5, 6)), attributes: Some(vec![(b"user.a".to_vec(), b"x".to_vec())]) };
+    let mut kept = vec![entry(Kind::File(9)), entry(Kind::Hard(b"a/c".to_vec()))];
+    kept[0].more = more;
+    let mut zeros = Vec::new();
+    Piece::Zeros { id: 1, offset: 1 << 22, length: 4096 }.put(&mut zeros);
     vec![
         ("hello", hello.encode()),
         ("welcome", Message::Welcome { memory: RemoteRegion::to_write(3, 4), slots: 8 }.encode()),
@@ -33,6 +39,11 @@ fn copy_seeds() -> Vec<(&'static str, Vec<u8>)> {
         ("answers", Message::Answers(answers).encode()),
         ("progress", Message::Progress { rebuilt: 5, freed: vec![0, 3], results }.encode()),
         ("parcel", parcel),
+        ("offer_more", Message::Offer(kept).encode()),
+        ("list", Message::List { path: b"a/b".to_vec(), after: b"c".to_vec() }.encode()),
+        ("names", Message::Names { more: true, names: vec![(true, b"d".to_vec()), (false, b"e".to_vec())] }.encode()),
+        ("remove", Message::Remove(vec![(false, b"a/e".to_vec()), (true, b"a".to_vec())]).encode()),
+        ("parcel_of_zeros", zeros),
     ]
 }
 

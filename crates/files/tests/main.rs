@@ -4,6 +4,7 @@
 mod cast;
 mod copy;
 mod fuzz_corpus;
+mod keeping;
 mod operations;
 #[path = "../../udp/tests/support/mod.rs"]
 mod support;

@@ -1,5 +1,8 @@
 //! AICB's own lists (`.csv`): one operation of rank 0 per line, all micro-batches in order, as aliyun/aicb writes them
 //! (`log_analyzer/log.py`): before a run without times, after a run with the time of each operation in milliseconds.
+//! Runs with pipelines have a list per stage (`stages.rs`).
+
+mod stages;
 
 use super::trace::{BYTES_MAX, Does, Kind, Operation, RANKS_MAX, RankTrace, Trace, problem};
 use crate::problem::Problems;
@@ -23,6 +26,10 @@ enum Group {
     ExpertData,
     Data,
     All,
+    /// The ranks of all stages at the same place.
+    Pipeline,
+    /// The first and the last stage at the same place.
+    Embedding,
 }
 
 /// Is this the beginning of such a list?
@@ -30,13 +37,30 @@ pub fn is_list(text: &str) -> bool {
     text.lines().take(2).any(|line| line.trim_start().starts_with("comm_type,comm_group"))
 }
 
+/// The action of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Compute,
+    Collective(Kind, Group),
+    /// A message to the next stage, or to the previous one.
+    Send {
+        next: bool,
+    },
+    Receive {
+        next: bool,
+    },
+}
+
 /// A line, parsed.
 struct Line {
     number: usize,
-    does: Option<(Kind, Group)>,
+    does: Action,
     bytes: u64,
     span: Span,
 }
+
+/// The lines of a list, and the size of each group with the line that says it.
+type Lines = (Vec<Line>, BTreeMap<Group, (Option<u32>, usize)>);
 
 /// Parses a list. `gpus` is the number of ranks; without it the first line of the file says it.
 ///
@@ -45,12 +69,22 @@ struct Line {
 pub fn parse(file: &str, text: &str, gpus: Option<u32>) -> Result<Trace, Problems> {
     let bad = |line: usize, value: &str, what: String, remedy: &str| problem(file, Some(line), value, what, remedy);
     let mut lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()).peekable();
+    if lines.peek().is_some_and(|(_, line)| stages::begins(line)) {
+        return stages::parse(file, text, gpus);
+    }
     let mut said = None;
     if let Some((number, line)) = lines.next_if(|(_, line)| line.trim_start().starts_with('[')) {
         said = Some(ranks_of(line).ok_or_else(|| {
             bad(number, line, "names no ranks".into(), "write [rank0 ~ rankN], N being the last rank")
         })?);
     }
+    let (read, sizes) = read(file, &mut lines, false)?;
+    build(file, &read, &sizes, gpus.or(said))
+}
+
+/// Reads the head of a list and its lines. `stages`: it is of one stage of several.
+fn read(file: &str, lines: &mut dyn Iterator<Item = (usize, &str)>, stages: bool) -> Result<Lines, Problems> {
+    let bad = |line: usize, value: &str, what: String, remedy: &str| problem(file, Some(line), value, what, remedy);
     let (number, head) = lines.next().unwrap_or((1, ""));
     let columns: Vec<&str> = head.split(',').map(str::trim).collect();
     let mut place = [None; COLUMNS.len()];
@@ -72,11 +106,10 @@ pub fn parse(file: &str, text: &str, gpus: Option<u32>) -> Result<Trace, Problem
             return Err(bad(number, "", what, "was the file cut off?"));
         }
         let at = |column: usize| place[column].map_or("", |place| fields[place].trim());
-        let Some((kind, group)) =
-            kind(at(0), at(1)).map_err(|(value, what, remedy)| bad(number, value, what, remedy))?
-        else {
-            continue;
-        };
+        let more = columns.iter().position(|column| *column == "additional").map_or("", |place| fields[place].trim());
+        let does =
+            action(at(0), at(1), more, stages).map_err(|(value, what, remedy)| bad(number, value, what, remedy))?;
+        let Some(does) = does else { continue };
         let milliseconds = match at(5) {
             "" | "None" => 0.0,
             text => text
@@ -85,15 +118,20 @@ pub fn parse(file: &str, text: &str, gpus: Option<u32>) -> Result<Trace, Problem
                 .filter(|ms| (0.0..1e9).contains(ms))
                 .ok_or_else(|| bad(number, text, "is no time in milliseconds".into(), "write a number, or None"))?,
         };
-        let Some((kind, group)) = kind.zip(group) else {
-            read.push(Line { number, does: None, bytes: 0, span: Span((milliseconds * 1e9).round() as u64) });
+        if does == Action::Compute {
+            read.push(Line { number, does, bytes: 0, span: Span((milliseconds * 1e9).round() as u64) });
             continue;
-        };
+        }
         let whole = |column: usize, most: u64| {
             let text = at(column);
             let fits = text.parse::<f64>().ok().filter(|n| n.fract() == 0.0 && (0.0..=most as f64).contains(n));
             let what = format!("is no {} from 0 to {most}", COLUMNS[column]);
             fits.map(|n| n as u64).ok_or_else(|| bad(number, text, what, "write a whole number"))
+        };
+        let Action::Collective(kind, group) = does else {
+            let bytes = whole(3, BYTES_MAX)?.max(1);
+            read.push(Line { number, does, bytes, span: Span::ZERO });
+            continue;
         };
         // Micro tests have no sizes, and logs of runs write None for some groups.
         let size = if matches!(at(SIZE), "" | "None") { None } else { Some(whole(SIZE, RANKS_MAX.into())? as u32) };
@@ -107,13 +145,13 @@ pub fn parse(file: &str, text: &str, gpus: Option<u32>) -> Result<Trace, Problem
             return Err(bad(number, at(SIZE), what, "a group has one size in the whole file"));
         }
         if bytes > 0 || kind == Kind::Barrier {
-            read.push(Line { number, does: Some((kind, group)), bytes, span: Span::ZERO });
+            read.push(Line { number, does, bytes, span: Span::ZERO });
         }
     }
     if read.is_empty() {
         return Err(bad(number, "", "is followed by no operation".into(), "was the file cut off?"));
     }
-    build(file, &read, &sizes, gpus.or(said))
+    Ok((read, sizes))
 }
 
 /// The number of ranks in `[rank0 ~ rank127]`.
@@ -144,14 +182,11 @@ fn fields(line: &str) -> Vec<&str> {
 /// A field, what is wrong with it, and the remedy.
 type Wrong<'a> = (&'a str, String, &'static str);
 
-/// Kind and group of a collective; neither of a computation.
-type KindAndGroup = (Option<Kind>, Option<Group>);
-
-/// The operation of a line: none, a computation, or a collective.
-fn kind<'a>(name: &'a str, group: &'a str) -> Result<Option<KindAndGroup>, Wrong<'a>> {
+/// The action of a line; `None` if it has none. `more` says to which stage a message goes.
+fn action<'a>(name: &'a str, group: &'a str, more: &'a str, stages: bool) -> Result<Option<Action>, Wrong<'a>> {
     let kind = match name.trim_start_matches("CommType.") {
         "epoch_end" => return Ok(None),
-        "computation" => return Ok(Some((None, None))),
+        "computation" => return Ok(Some(Action::Compute)),
         "all_reduce" => Kind::AllReduce,
         "all_gather" | "all_gather_into_tensor" => Kind::AllGather,
         "reduce_scatter" | "reduce_scatter_tensor" => Kind::ReduceScatter,
@@ -159,6 +194,10 @@ fn kind<'a>(name: &'a str, group: &'a str) -> Result<Option<KindAndGroup>, Wrong
         "broadcast" => Kind::Broadcast,
         "reduce" => Kind::Reduce,
         "barrier" => Kind::Barrier,
+        "isend" if stages && more.starts_with("send_") => return Ok(Some(Action::Send { next: more == "send_next" })),
+        "irecv" if stages && more.starts_with("recv_") => {
+            return Ok(Some(Action::Receive { next: more == "recv_next" }));
+        }
         "isend" | "irecv" => {
             let what = "is a message between stages, and the list of rank 0 does not tell what other stages do";
             return Err((name, what.into(), "import the layers (.txt) of the same run, whose header has the stages"));
@@ -171,9 +210,11 @@ fn kind<'a>(name: &'a str, group: &'a str) -> Result<Option<KindAndGroup>, Wrong
         "ep_dp_group" => Group::ExpertData,
         "dp_group" => Group::Data,
         "all" => Group::All,
+        "pp_group" if stages => Group::Pipeline,
+        "embedding_group" if stages => Group::Embedding,
         _ => return Err((group, "is no group that is understood".into(), "correct comm_group")),
     };
-    Ok(Some((Some(kind), Some(group))))
+    Ok(Some(Action::Collective(kind, group)))
 }
 
 /// The trace of all ranks.
@@ -213,8 +254,8 @@ fn build(
         let remedy = "correct comm_group_size, the first line or gpus: groups are those of Megatron-LM";
         Err(problem(file, line(group), "", what, remedy))
     };
-    if !(2..=RANKS_MAX).contains(&ranks) {
-        return wrong(Group::Data, format!("makes {ranks} ranks, and 2 to {RANKS_MAX} are possible"));
+    if !(1..=RANKS_MAX).contains(&ranks) {
+        return wrong(Group::Data, format!("makes {ranks} ranks, and 1 to {RANKS_MAX} are possible"));
     }
     if !ranks.is_multiple_of(tp) {
         return wrong(Group::Tensor, format!("{ranks} ranks are no multiple of groups of {tp}"));
@@ -267,8 +308,10 @@ fn build(
         let mut made = RankTrace::default();
         for (place, line) in (0u32..).zip(lines) {
             let does = match line.does {
-                None => Does::Compute { span: line.span, lane: 0 },
-                Some((kind, group)) => {
+                Action::Compute => Does::Compute { span: line.span, lane: 0 },
+                // Only lists of stages have these.
+                Action::Send { .. } | Action::Receive { .. } => Does::Compute { span: Span::ZERO, lane: 0 },
+                Action::Collective(kind, group) => {
                     let number = *mine.entry(group).or_insert_with(|| {
                         let of =
                             |copies: &mut dyn Iterator<Item = u32>| copies.map(|copy| copy * tp + tensor).collect();
@@ -277,7 +320,7 @@ fn build(
                             Group::Expert => of(&mut (copy / ep * ep..(copy / ep + 1) * ep)),
                             Group::ExpertData => of(&mut (copy % ep..copies).step_by(ep as usize)),
                             Group::Data => of(&mut (0..copies)),
-                            Group::All => (0..ranks).collect(),
+                            Group::All | Group::Pipeline | Group::Embedding => (0..ranks).collect(),
                         };
                         let next = numbers.len() as u32;
                         *numbers.entry(members).or_insert(next)
@@ -287,7 +330,7 @@ fn build(
                         Group::Expert => ep,
                         Group::ExpertData => copies / ep,
                         Group::Data => copies,
-                        Group::All => ranks,
+                        Group::All | Group::Pipeline | Group::Embedding => ranks,
                     };
                     let bytes =
                         if kind == Kind::AllGather { line.bytes.div_ceil(members.max(1).into()) } else { line.bytes };

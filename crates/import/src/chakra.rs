@@ -4,12 +4,13 @@
 //! Format: mlcommons/chakra, `schema/protobuf/et_def.proto`. Like the reference's feeder, nodes wait for their data
 //! dependencies only, unless asked otherwise, and start times are not obeyed: they are those of the recording machine.
 
+mod json;
 mod node;
 mod set;
 mod streams;
 
 pub(crate) use set::prefix_of;
-pub use set::{Set, files_of};
+pub use set::{Set, files_of, is_trace};
 
 use super::trace::{ANY, Does, Kind, LANES_MAX, OPERATIONS_MAX, Operation, RankTrace, SPAN_MAX_NS, Trace, problem};
 use super::wire;
@@ -141,6 +142,24 @@ impl Reader {
     /// With the file, the number of the message (the metadata is message 0) and a remedy.
     pub fn rank(&mut self, file: &str, bytes: impl BufRead) -> Result<(), Problems> {
         let nodes = self.nodes(file, bytes)?;
+        self.add(file, nodes)
+    }
+
+    /// Reads the file of the next rank, as JSON: what `chakra_jsonizer` writes, or a `workload_graph`.
+    ///
+    /// # Errors
+    /// With the file, the place and a remedy.
+    pub fn rank_of_json(&mut self, file: &str, text: &str) -> Result<(), Problems> {
+        let mut nodes = json::nodes(file, text)?;
+        if nodes.is_empty() {
+            return Err(problem(file, None, "", "has no nodes", "is it a Chakra trace?"));
+        }
+        nodes.sort_by_key(|node| node.id);
+        self.add(file, nodes)
+    }
+
+    /// Adds the nodes of the next rank.
+    fn add(&mut self, file: &str, nodes: Vec<Node>) -> Result<(), Problems> {
         self.operations += nodes.len();
         if self.operations > OPERATIONS_MAX {
             let what = format!("has more than {OPERATIONS_MAX} nodes in all ranks");

@@ -1,7 +1,10 @@
 //! The table of text formats.
 
 use crate::trace::Trace;
-use crate::{Problems, aicb, goal, htsim, infragraph, msccl, nccl, nccl_tuner, simai, simai_topology};
+use crate::{
+    Problems, aicb, goal, htsim, infragraph, measured, msccl, mscclpp, nccl, nccl_tuner, simai, simai_topology,
+};
+use strandway_collective::Collective;
 
 /// A function that reads a trace from a file of this name and text, for a number of GPUs if the file does not say it.
 pub type ReadTrace = fn(file: &str, text: &str, gpus: Option<u32>) -> Result<Trace, Problems>;
@@ -20,7 +23,7 @@ pub struct Importer {
 }
 
 /// All text formats. The first one that recognises a text describes and reads it.
-pub const IMPORTERS: [Importer; 11] = [
+pub const IMPORTERS: [Importer; 13] = [
     Importer {
         name: "a workload of SimAI",
         recognises: simai::is_workload,
@@ -37,6 +40,12 @@ pub const IMPORTERS: [Importer; 11] = [
         name: "an algorithm of MSCCL",
         recognises: msccl::is_algorithm,
         describe: |file, text, _| Ok(msccl::parse(file, text)?.describe()),
+        trace: None,
+    },
+    Importer {
+        name: "an execution plan of MSCCL++",
+        recognises: mscclpp::is_plan,
+        describe: |file, text, _| Ok(mscclpp::parse_as(file, text, Collective::AllToAll)?.describe()),
         trace: None,
     },
     Importer {
@@ -67,6 +76,12 @@ pub const IMPORTERS: [Importer; 11] = [
         name: "an InfraGraph",
         recognises: infragraph::is_infragraph,
         describe: |file, text, _| Ok(infragraph::parse(file, text, None)?.describe()),
+        trace: None,
+    },
+    Importer {
+        name: "measured points",
+        recognises: measured::is_measured,
+        describe: |file, text, _| Ok(measured::parse(file, text)?.describe()),
         trace: None,
     },
     Importer {

@@ -9,7 +9,9 @@ pub mod htsim;
 mod importer;
 pub mod infragraph;
 pub mod leaf_spine;
+pub mod measured;
 pub mod msccl;
+pub mod mscclpp;
 pub mod nccl;
 pub mod nccl_tuner;
 mod problem;
@@ -54,7 +56,7 @@ pub fn describe_file_for(path: &Path, gpus: Option<u32>) -> Result<String, Probl
     if recording::is_recording(path) {
         return Ok(recording::read(path)?.describe());
     }
-    let is_et = path.extension().is_some_and(|extension| extension == "et");
+    let is_et = chakra::is_trace(path);
     let pipes = file == "-" || path.exists() && !path.is_file() && !path.is_dir();
     if path.is_dir() && chakra::files_of(path).is_err() {
         return folder::describe(path, gpus);

@@ -27,6 +27,8 @@ pub struct Algorithm {
     pub steps: usize,
     /// Thread blocks of all GPUs.
     pub blocks: usize,
+    /// The file calls its collective `custom`: a workload says how its bytes count.
+    pub custom: bool,
     /// The first step that the messages alone do not describe: its line, and what it does.
     elsewhere: Option<Elsewhere>,
 }
@@ -65,6 +67,14 @@ struct Block {
 /// # Errors
 /// With file, line and a remedy.
 pub fn parse(file: &str, text: &str) -> Result<Algorithm, Problems> {
+    parse_as(file, text, Collective::AllToAll)
+}
+
+/// Parses a file; if it calls its collective `custom`, it counts as `custom`.
+///
+/// # Errors
+/// As for [`parse`].
+pub fn parse_as(file: &str, text: &str, custom: Collective) -> Result<Algorithm, Problems> {
     let document = xml::parse(file, text)?;
     let algo = Element { file, node: document.root_element() };
     if algo.name() != "algo" {
@@ -72,7 +82,9 @@ pub fn parse(file: &str, text: &str) -> Result<Algorithm, Problems> {
     }
     let ranks = algo.number("ngpus", None, 2, GPUS_MAX)?;
     let chunks = algo.number("nchunksperloop", None, 1, CHUNKS_MAX)?;
-    let collective = match algo.text("coll").unwrap_or_default().replace(['_', '-'], "").as_str() {
+    let name = algo.text("coll").unwrap_or_default().replace(['_', '-'], "");
+    let collective = match name.as_str() {
+        "custom" => custom,
         "allreduce" => Collective::AllReduce,
         "allgather" => Collective::AllGather,
         "reducescatter" => Collective::ReduceScatter,
@@ -107,7 +119,15 @@ pub fn parse(file: &str, text: &str) -> Result<Algorithm, Problems> {
     }
     let (recipe, elsewhere) = build(&algo, &gpus, chunks as u32, collective)?;
     let told = |name: &str| algo.text(name).unwrap_or_default().to_string();
-    Ok(Algorithm { recipe, name: told("name"), protocol: told("proto"), steps, blocks, elsewhere })
+    Ok(Algorithm {
+        recipe,
+        name: told("name"),
+        protocol: told("proto"),
+        steps,
+        blocks,
+        custom: name == "custom",
+        elsewhere,
+    })
 }
 
 /// Where chunks of the buffers of a GPU lie in the working buffer, in which all chunks of the collective have a place.
@@ -157,6 +177,10 @@ impl Step {
 /// As for [`parse`], or if a step does what messages between ranks do not say, such as a sum in scratch memory.
 pub fn for_data(file: &str, text: &str) -> Result<Recipe, Problems> {
     let made = parse(file, text)?;
+    if made.custom {
+        let remedy = "process groups need a collective that they know, such as allreduce";
+        return Err(super::trace::problem(file, None, "custom", "is no collective of process groups", remedy));
+    }
     match made.elsewhere {
         None => Ok(made.recipe),
         Some((line, what)) => {
@@ -334,12 +358,19 @@ impl Algorithm {
             Collective::Reduce => "reduce",
             _ => "broadcast",
         };
+        let collective = if self.custom { "custom" } else { collective };
+        let (kind, custom) = match self.custom {
+            true => {
+                ("all-to-all", "; a custom collective runs with any kind, and size is the buffer of all its chunks")
+            }
+            false => (collective, ""),
+        };
         format!(
             "an algorithm of MSCCL (`{}`, {}): {collective} of {} GPUs in {} chunks; {} thread blocks, {} steps, {} messages over {} \
              channels between GPUs\n\
              assumed: every GPU has a host of its own; a step takes the time of its messages; the protocol is not modelled; a send \
-             has happened as soon as it is handed out\n\
-             to run it: [workload]\n         kind = \"{collective}\"\n         algorithm = \"msccl\"\n         file = \"FILE\"\n",
+             has happened as soon as it is handed out{custom}\n\
+             to run it: [workload]\n         kind = \"{kind}\"\n         algorithm = \"msccl\"\n         file = \"FILE\"\n",
             self.name,
             if self.protocol.is_empty() { "no protocol" } else { &self.protocol },
             self.recipe.ranks(),
@@ -396,6 +427,16 @@ mod tests {
             .bound(1000, strandway_proto::units::Span, |_, _, bytes| strandway_proto::units::Span(bytes + 5));
         assert_eq!(span.0, 4 * 1005);
         assert!(made.describe().contains("all-reduce of 3 GPUs in 2 chunks; 5 thread blocks, 7 steps, 4 messages"));
+    }
+
+    #[test]
+    fn a_custom_collective_counts_as_the_workload_says() {
+        let text = CHAIN.replace("coll=\"allreduce\"", "coll=\"custom\"");
+        let made = parse_as("a.xml", &text, Collective::AllGather).expect("sound");
+        assert!(made.custom && made.recipe.collective() == Collective::AllGather);
+        assert!(made.describe().contains("custom of 3 GPUs"), "{}", made.describe());
+        let said = for_data("a.xml", &text).expect_err("no data").to_string();
+        assert!(said.contains("is no collective of process groups"), "{said}");
     }
 
     #[test]

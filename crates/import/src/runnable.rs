@@ -29,7 +29,7 @@ pub fn runnable(path: &Path, gpus: Option<u32>) -> Result<Option<Runnable>, Prob
     if recording::is_recording(path) {
         return of_trace(recording::read(path)?);
     }
-    if path.is_dir() || !path.exists() || path.extension().is_some_and(|ending| ending == "et") {
+    if path.is_dir() || !path.exists() || chakra::is_trace(path) {
         let Ok(set) = chakra::files_of(path) else { return Ok(None) };
         return of_trace(set.read(&shown, chakra::Options::default(), None)?);
     }

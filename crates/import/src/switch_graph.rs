@@ -79,7 +79,9 @@ impl Graph<'_> {
             let usual = *nic.get_or_insert(level);
             if usual != level {
                 let what = format!("has NICs of {} and of {}, or other latencies", usual.rate, level.rate);
-                return odd(what, "give all links of hosts one rate and one latency");
+                let remedy = "give all links of hosts the highest rate, and slow down single ones in the scenario: [[faults]] \
+                              kind = \"degrade\", link = \"host3->leaf0\", rate = \"100 Gbps\"";
+                return odd(what, remedy);
             }
             let at = *place.entry(first.to).or_insert(counts.len() as u32);
             is_in_order &= at >= last;

@@ -41,6 +41,12 @@ fn traces_never_panic() {
             let _ = reader.finish(true).map(|trace| trace.describe());
         }
     });
+    replay("chakra_json_parse", |text| {
+        let mut reader = chakra::Reader::new("a.json", chakra::Options::default());
+        if reader.rank_of_json("a.json", text).is_ok() {
+            let _ = reader.finish(true).map(|trace| trace.describe());
+        }
+    });
     replay_bytes("goal_parse", |bytes| {
         let _ = goal::parse("a.goal", bytes);
         let _ = goal::describe("a.goal", bytes);
@@ -49,9 +55,15 @@ fn traces_never_panic() {
 
 #[test]
 fn files_of_other_projects_never_panic() {
-    use strandway_import::{aicb, infragraph, msccl, nccl, nccl_tuner, simai, simai_topology};
+    use strandway_collective::Collective;
+    use strandway_import::{aicb, infragraph, measured, msccl, mscclpp, nccl, nccl_tuner, simai, simai_topology};
     replay("simai_parse", |text| drop(simai::parse("a", text).map(|workload| workload.describe())));
     replay("aicb_parse", |text| drop(aicb::parse("a", text, Some(16))));
+    replay("aicb_parse", |text| drop(aicb::parse("a", text, None)));
+    replay("mscclpp_parse", |text| {
+        drop(mscclpp::parse_as("a", text, Collective::AllToAll).map(|made| made.describe()))
+    });
+    replay("measured_parse", |text| drop(measured::parse("a", text).map(|measured| measured.describe())));
     replay("msccl_parse", |text| drop(msccl::parse("a", text).map(|made| made.describe())));
     replay("simai_topology_parse", |text| {
         drop(simai_topology::read("a", text).map(|made| simai_topology::describe(&made.0)))

@@ -85,6 +85,8 @@ fn each_format_of_the_table_recognises_a_file_of_its_corpus() {
         ("a workload of SimAI", "simai_parse"),
         ("a GOAL schedule", "goal_parse"),
         ("an algorithm of MSCCL", "msccl_parse"),
+        ("an execution plan of MSCCL++", "mscclpp_parse"),
+        ("measured points", "measured_parse"),
         ("a topology of NCCL", "nccl_parse"),
         ("a list of AICB", "aicb_parse"),
         ("an InfraGraph", "infragraph_parse"),

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod approximate;
+mod calibrate;
 mod check;
 mod estimate;
 mod fabric_values;
@@ -17,6 +18,7 @@ pub mod trace;
 mod what_if;
 
 pub use approximate::Approximation;
+pub use calibrate::{CalibrateQuestion, Constant, calibrate};
 pub use check::check;
 pub use estimate::Estimate;
 pub use fabric_values::fabric_values;

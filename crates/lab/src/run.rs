@@ -122,7 +122,7 @@ pub fn run_each<W>(
 
 /// Calls `one` with every index below `count` on `jobs` threads, in order of their starts, until `stopped` returns
 /// true.
-fn in_parallel(count: usize, jobs: usize, stopped: impl Fn() -> bool + Sync, one: impl Fn(usize) + Sync) {
+pub(crate) fn in_parallel(count: usize, jobs: usize, stopped: impl Fn() -> bool + Sync, one: impl Fn(usize) + Sync) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..jobs.clamp(1, count.max(1)) {

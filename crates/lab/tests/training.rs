@@ -223,11 +223,41 @@ fn jobs_take_servers_that_are_free() {
 }
 
 #[test]
+fn a_job_of_one_gpu_computes_and_sends_nothing() {
+    let text = "[fabric]\nhosts = 8\n[servers]\ngpus = 1\n[job]\nmodel = \"llama-7b\"\nmicro_batches = 2\n";
+    let outcome = run(&check(text, &[]).unwrap_or_else(|e| panic!("{e}")), &Control::new());
+    let [job] = &outcome.report.jobs[..] else { panic!("one job") };
+    assert_eq!((job.ranks, job.iterations_ended, outcome.report.packets.sent), (1, 1, 0));
+    let (iteration, computed) = (job.iteration_us.expect("it ends"), job.computed_us);
+    assert!((iteration / computed - 1.0).abs() < 1e-9, "{iteration} {computed}");
+}
+
+#[test]
+fn deepseek_v3_sends_tokens_in_fp8_and_takes_them_back_in_bf16() {
+    let text = |more: &str| {
+        format!(
+            "[fabric]\nhosts = 16\n[servers]\ngpus = 1\n[job]\nmodel = \"deepseek-v3\"\nlayers = 2\nexperts = 16\ndp = 16\nep = 16\n\
+             zero = 0\nsequence = 128\nvocabulary = 0\ngradient_bytes = 1\n{more}"
+        )
+    };
+    let bytes = |more: &str| {
+        let outcome = run(&check(&text(more), &[]).unwrap_or_else(|e| panic!("{e}")), &Control::new());
+        let [job] = &outcome.report.jobs[..] else { panic!("one job") };
+        assert_eq!(job.iterations_ended, 1);
+        outcome.report.flows.bytes
+    };
+    let (plain, fp8) = (bytes(""), bytes("dispatch = \"fp8\"\n"));
+    // Two layers, two passes, and in each one exchange of 128 tokens with 7,168 elements for 8 experts from 16 ranks; 15/16 of
+    // it leaves the rank, and 31 of 64 bytes are saved.
+    let exchange = 128 * 7168 * 2 * 8 * 15 / 16 * 16;
+    assert_eq!(plain - fp8, 4 * exchange * 31 / 64);
+}
+
+#[test]
 fn a_job_that_makes_no_sense_is_explained() {
     for (job, wanted) in [
         ("tp = 4\n", "job.layers: is missing"),
         ("model = \"llama-8b\"\ntp = 4\n", "did you mean"),
-        ("model = \"llama-7b\"\n", "makes a job of one rank"),
         ("model = \"llama-7b\"\ntp = 3\ndp = 4\n", "does not divide 32 heads"),
         ("model = \"llama-7b\"\ntp = 4\ngpus = 10\n", "is no multiple of tp x cp x pp = 4"),
         ("model = \"llama-7b\"\ndp = 6\n", "do not fill servers of 4 GPUs"),

@@ -14,7 +14,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use strandway_files::cast::{self as casting, CastError, Listener, State};
 use strandway_files::copy::parts::Target;
-use strandway_files::copy::{self as copying, CopyError, Options, PROFILE, Server, shown};
+use strandway_files::copy::{
+    self as copying, Allowed, CopyError, Exclude, News, Options, PROFILE, Preserve, Request, Server, shown,
+};
 use strandway_group::Options as TeamOptions;
 use strandway_lab::{parse_rate, parse_span};
 use strandway_proto::{Rate, Span};
@@ -98,6 +100,21 @@ fn bind(py: Python<'_>, config: Config) -> PyResult<Node> {
     Node::bind(config).map_err(|error| wire_error(py, &error.to_string(), "node"))
 }
 
+/// The properties of files that are kept, by names.
+fn preserve(keeps: &[String]) -> PyResult<Preserve> {
+    let mut preserve = Preserve::default();
+    for keep in keeps {
+        match keep.as_str() {
+            "sparse" => preserve.sparse = true,
+            "hard_links" => preserve.hard_links = true,
+            "xattrs" => preserve.attributes = true,
+            "owner" => preserve.owners = true,
+            other => return Err(wrong(format!("keep: `{other}`: write sparse, hard_links, xattrs or owner"))),
+        }
+    }
+    Ok(preserve)
+}
+
 /// Copies files and directories to a server; gives the summary of `strandway copy --json`.
 #[pyfunction]
 #[allow(clippy::too_many_arguments, reason = "the options of a command")]
@@ -109,27 +126,30 @@ pub(crate) fn copy<'py>(
     directory: &str,
     limit: Option<&str>,
     dry_run: bool,
+    exclude: Vec<String>,
+    keeps: Vec<String>,
+    delete: bool,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let settled = settings.settle(0, &to, Some(PROFILE))?;
     let (settled, rate, rtt) = path(&settings, settled);
     let peer = settled.peer(&to, COPY_PORT)?;
     let limit = limit.map(parse_rate).transpose().map_err(|error| wrong(format!("limit: {error}")))?;
-    let options = Options { limit, dry_run, ..Options::for_path(rate, rtt) };
+    let preserve = preserve(&keeps)?;
+    let options = Options { limit, dry_run, preserve, delete, ..Options::for_path(rate, rtt) };
+    let exclude = Exclude::new(&exclude).map_err(|error| wrong(format!("exclude: {error}")))?;
     let profile = settled.config.profile.name.clone();
     let mut node = bind(py, settled.config)?;
     let directory = directory.trim_end_matches('/').as_bytes();
     let (copied, raised) = py.detach(|| {
         let watch = Watch::new(progress);
-        let copied = copying::copy(
-            &mut node,
-            &peer,
-            &sources,
-            directory,
-            &options,
-            || watch.stop(),
-            |status| watch.report(status.bytes_done, status.bytes),
-        );
+        let request = Request { sources: &sources, directory, options: &options, exclude: &exclude, files: false };
+        let tell = |news: News<'_>| {
+            if let News::Status(status) = news {
+                watch.report(status.bytes_done, status.bytes);
+            }
+        };
+        let copied = copying::copy_request(&mut node, &peer, &request, || watch.stop(), tell);
         if let Ok(summary) = &copied {
             watch.report(summary.status.bytes_done, summary.status.bytes);
         }
@@ -159,6 +179,7 @@ pub(crate) fn copy<'py>(
     dict.set_item("bytes", bytes)?;
     dict.set_item("directories", summary.directories)?;
     dict.set_item("links", summary.links)?;
+    dict.set_item("removed", summary.removed)?;
     dict.set_item("loss", status.loss())?;
     dict.set_item("again_bytes", status.again_bytes)?;
     dict.set_item("rebuilt_bytes", status.rebuilt_bytes)?;
@@ -184,6 +205,8 @@ pub(crate) fn cast<'py>(
     trust: &str,
     team: u16,
     multicast: bool,
+    exclude: Vec<String>,
+    keeps: Vec<String>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let first = to.first().ok_or_else(|| wrong("no receivers: name at least one with to="))?;
@@ -210,8 +233,14 @@ pub(crate) fn cast<'py>(
         no_multicast: !multicast,
         ..TeamOptions::new(settled.config.rate)
     };
-    let options =
-        casting::Options { wait: time("wait", wait)?, all_or_nothing, trusting, ..casting::Options::new(team) };
+    let options = casting::Options {
+        wait: time("wait", wait)?,
+        all_or_nothing,
+        trusting,
+        preserve: preserve(&keeps)?,
+        ..casting::Options::new(team)
+    };
+    let exclude = Exclude::new(&exclude).map_err(|error| wrong(format!("exclude: {error}")))?;
     let config = Config { accept: false, plane_timeout: CAST_PLANE_TIMEOUT, ..settled.config };
     let node = bind(py, config)?;
     let (done, raised) = py.detach(|| {
@@ -221,8 +250,14 @@ pub(crate) fn cast<'py>(
             let (count, bytes) = receives.fold((0, 0), |(count, bytes), r| (count + 1, bytes + r.bytes));
             watch.report(bytes, status.bytes * count);
         };
-        let done =
-            casting::send(node, &listeners, &sources, &options, &|| watch.stop(), &mut |status: &_| tell(status));
+        let done = casting::send_chosen(
+            node,
+            &listeners,
+            (&sources, &exclude),
+            &options,
+            &|| watch.stop(),
+            &mut |status: &_| tell(status),
+        );
         if let Ok(summary) = &done {
             tell(&summary.status);
         }
@@ -304,10 +339,20 @@ impl FileServer {
         directory: PathBuf,
         port: Option<u16>,
         once: bool,
+        allow: Vec<String>,
     ) -> PyResult<FileServer> {
+        let mut allowed = Allowed::default();
+        for what in &allow {
+            match what.as_str() {
+                "owner" => allowed.owner = true,
+                "delete" => allowed.delete = true,
+                other => return Err(wrong(format!("allow: `{other}`: write owner or delete"))),
+            }
+        }
         let settled = settings.settle(port.unwrap_or(COPY_PORT), &[], Some(PROFILE))?;
         let (settled, _, _) = path(&settings, settled);
-        let mut server = Server::open(&directory).map_err(|error| copy_failed(py, &error))?;
+        let server = Server::open(&directory).map_err(|error| copy_failed(py, &error))?;
+        let mut server = server.allowing(allowed);
         let mut node = bind(py, settled.config)?;
         FileServer::start(shown_addresses(py, &node)?, move |stop| {
             let gone = AtomicBool::new(false);

@@ -249,7 +249,7 @@ def key_of_environment(variables: dict[str, str]) -> bytes | None: ...
 
 class FileServer:
     @staticmethod
-    def copies(settings: dict[str, Any], directory: str, port: int | None, once: bool) -> FileServer: ...
+    def copies(settings: dict[str, Any], directory: str, port: int | None, once: bool, allow: list[str]) -> FileServer: ...
     @staticmethod
     def casts(settings: dict[str, Any], directory: str, port: int | None, once: bool) -> FileServer: ...
     def addresses(self) -> list[str]: ...
@@ -264,6 +264,9 @@ def copy(
     directory: str,
     limit: str | None,
     dry_run: bool,
+    exclude: list[str],
+    keeps: list[str],
+    delete: bool,
     progress: Callable[[int, int], object] | None,
 ) -> dict[str, Any]: ...
 def cast(
@@ -276,6 +279,8 @@ def cast(
     trust: str,
     team: int,
     multicast: bool,
+    exclude: list[str],
+    keeps: list[str],
     progress: Callable[[int, int], object] | None,
 ) -> dict[str, Any]: ...
 def close_wire() -> None: ...

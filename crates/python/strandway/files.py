@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import _lab
 from .node import Addresses, BasicOptions, WireOptions, many, settings
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 Path = str | os.PathLike[str]
 Progress = Callable[[int, int], object]
+Keep = Literal["sparse", "hard_links", "xattrs", "owner"]
+Allow = Literal["owner", "delete"]
 
 
 def _paths(sources: Path | Sequence[Path]) -> list[str]:
@@ -46,19 +48,27 @@ def copy(
     planes: Addresses = (),
     limit: str | None = None,
     dry_run: bool = False,
+    exclude: Sequence[str] = (),
+    keep: Sequence[Keep] = (),
+    delete: bool = False,
     progress: Progress | None = None,
     **wire: Unpack[WireOptions],
 ) -> dict[str, Any]:
     """Copies files and directories into `directory` below the directory that the host `to` serves.
 
     `to` has the host's address on each plane, or its name; `planes` this host's addresses, if they do not follow from it. `progress` gets
-    the bytes done and in all. Files that are there already are not sent; a copy that ended early continues where it stopped. The other
-    arguments are those of `WireOptions`: `profile` is `sdr_auto` by default, `rate` 1 Gb/s and `rtt` 50 ms.
+    the bytes done and in all. Files that are there already are not sent; a copy that ended early continues where it stopped.
+
+    `exclude` has patterns of names that are left out, in rsync's manner. `keep` names what is kept of files besides contents, modes and
+    times: `"sparse"` (holes), `"hard_links"`, `"xattrs"`, `"owner"`. With `delete` the server removes, in the directories that are copied,
+    what is not here. The server must allow `owner` and `delete`. The other arguments are those of `WireOptions`: `profile` is `sdr_auto`
+    by default, `rate` 1 Gb/s and `rtt` 50 ms.
 
     The result has the fields of `strandway copy --json`; files that could not be copied are in its `failures`.
     """
     given = settings(planes, **wire)
-    return _lab.copy(given, _paths(sources), many(to), directory, limit, dry_run, progress)
+    left, kept = list(exclude), [str(one) for one in keep]
+    return _lab.copy(given, _paths(sources), many(to), directory, limit, dry_run, left, kept, delete, progress)
 
 
 def cast(
@@ -72,20 +82,24 @@ def cast(
     trust: str = "source",
     team: int = 0,
     multicast: bool = True,
+    exclude: Sequence[str] = (),
+    keep: Sequence[Keep] = (),
     progress: Progress | None = None,
     **wire: Unpack[WireOptions],
 ) -> dict[str, Any]:
     """Casts files and directories to all receivers at once; each is one address per plane, or a name.
 
     Without multicast on the network, receivers form a chain; with `multicast=False` it is not tried. `wait`: for receivers that do not
-    answer; `patience`: with one that is silent. `trust="members"` leaves out the hashes by which receivers check each other's repairs. The
-    other arguments are those of `WireOptions`; `rate` is that of the slowest receiver.
+    answer; `patience`: with one that is silent. `exclude` and `keep` are those of `copy`, without `"owner"`. `trust="members"` leaves out
+    the hashes by which receivers check each other's repairs. The other arguments are those of `WireOptions`; `rate` is that of the slowest
+    receiver.
 
     The result has the fields of `strandway cast --json`.
     """
     given = settings(planes, **wire)
     receivers = [many(one) for one in to]
-    return _lab.cast(given, _paths(sources), receivers, wait, patience, all_or_nothing, trust, team, multicast, progress)
+    left, kept = list(exclude), [str(one) for one in keep]
+    return _lab.cast(given, _paths(sources), receivers, wait, patience, all_or_nothing, trust, team, multicast, left, kept, progress)
 
 
 class FileServer:
@@ -128,14 +142,16 @@ def serve(
     planes: Addresses = (),
     port: int | None = None,
     once: bool = False,
+    allow: Sequence[Allow] = (),
     **wire: Unpack[WireOptions],
 ) -> FileServer:
     """Takes copies below `directory` from now on. `port` is that of planes without one, 47931 by default; 0 takes a free one.
 
-    The other arguments are those of `WireOptions`.
+    `allow` lets clients do more than write files: `"owner"` (give them owners), `"delete"` (list and remove them). The other arguments are
+    those of `WireOptions`.
     """
     given = settings(planes, **wire)
-    return FileServer(_lab.FileServer.copies(given, os.fspath(directory), port, once))
+    return FileServer(_lab.FileServer.copies(given, os.fspath(directory), port, once, [str(one) for one in allow]))
 
 
 def receive(

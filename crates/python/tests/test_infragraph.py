@@ -53,3 +53,36 @@ def test_a_blueprint_is_read_in_yaml_and_json(name, tmp_path):
         said.append(described(path))
     assert said[0] == said[1]
     assert wanted in said[0], said[0]
+
+
+# Scenarios whose fabrics are exported: XPUs, NICs, switches (those of servers, too), ports, and two NICs under different leaves.
+EXPORTED = {
+    "servers": ("hosts = 16\nhosts_per_leaf = 4\n[servers]\ngpus = 4\n", (16, 16, 12, 48), ("host.0.nic.0", "host.1.nic.3")),
+    "dragonfly": ('kind = "dragonfly"\nhosts = 72\n', (0, 72, 36, 0), None),
+}
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_a_document_of_ours_is_read_by_the_package(name, tmp_path):
+    networkx = pytest.importorskip("networkx")
+    from infragraph.infragraph_service import InfraGraphService
+
+    text, (xpus, nics, switches, ports), pair = EXPORTED[name]
+    (tmp_path / "scenario.toml").write_text(f"[fabric]\n{text}")
+    command = [sys.executable, "-m", "strandway", "fabric", "export", "scenario.toml", "--to", "infragraph", "--out", "out"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (path,) = (tmp_path / "out").glob("*.yaml")
+    document = infragraph.Infrastructure()
+    document.deserialize(path.read_text())
+    service = InfraGraphService()
+    service.set_graph(document)
+    graph = service.get_networkx_graph()
+    kinds = [data["type"] for _, data in graph.nodes(data=True)]
+    assert kinds.count("switch") == switches and kinds.count("nic") == nics
+    assert (kinds.count("xpu"), kinds.count("port")) == (xpus, ports) or not ports
+    assert networkx.is_connected(networkx.Graph(graph))
+    if pair:
+        # From the NIC: port, switch and port of its leaf; of a spine; of the other leaf; and the other NIC.
+        assert networkx.shortest_path_length(networkx.Graph(graph), *pair) == 10
+    assert f"{nics} " in described(path)

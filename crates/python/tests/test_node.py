@@ -135,6 +135,29 @@ def test_a_copy_arrives_and_is_not_sent_again(data, tmp_path):
     assert all(all_ == 3_001_000 for _, all_ in seen)
 
 
+def test_a_copy_mirrors_leaves_names_out_and_keeps_more_of_files(data, tmp_path):
+    there = tmp_path / "there"
+    there.mkdir()
+    (data / "skip.tmp").write_bytes(b"x")
+    os.link(data / "b", data / "b2")
+    (there / "old").write_bytes(b"x")
+    with strandway.serve(there, planes="::1", port=0, allow=["delete"]) as server:
+        how = {"exclude": ["*.tmp"], "keep": ["hard_links", "sparse", "xattrs"], "delete": True}
+        summary = strandway.copy(f"{data}/.", server.addresses, **how)
+        assert (summary["files"]["sent"], summary["links"], summary["removed"]) == (3, 1, 1)
+        with pytest.raises(strandway.WireError, match="--allow owner"):
+            strandway.copy(data, server.addresses, keep=["owner"])
+        with pytest.raises(ValueError, match="keep"):
+            strandway.copy(data, server.addresses, keep=["nothing"])
+    assert sorted(tree(there)) == ["a", "b", "b2", "sub/c"]
+    assert (there / "b").stat().st_ino == (there / "b2").stat().st_ino
+    (tmp_path / "cast").mkdir()
+    with strandway.receive(tmp_path / "cast", planes="::1", port=0) as server:
+        strandway.cast(data, [server.addresses], rate="10 Gbps", multicast=False, exclude=["*.tmp"], keep=["hard_links"])
+    got = tmp_path / "cast" / "data"
+    assert sorted(tree(got)) == ["a", "b", "b2", "sub/c"] and (got / "b").stat().st_ino == (got / "b2").stat().st_ino
+
+
 def test_a_cast_reaches_all(data, tmp_path):
     servers = []
     for name in "xyz":

@@ -3,6 +3,7 @@
 mod aggregation;
 pub mod answers;
 pub mod approximate;
+pub mod calibrated;
 mod choice;
 mod cost;
 pub mod csv;

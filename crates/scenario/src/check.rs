@@ -119,10 +119,15 @@ fn build(scenario: &Scenario, sink: &Sink, values: impl FnOnce(&Experiment) -> B
     let chain = traffic.collectives.iter().map(|c| c.bound.0).max().unwrap_or(0);
     let chain = chain.max(fsdp::longest(&traffic));
     let patience = time_allowance(&topology, &PortSettings { data_queue: derived.queue, ..ports }, &traffic.profiles);
+    // At most all messages are posted one after the other.
+    let posting = u128::from(ports.message_cost.0) * (traffic.flows.len() as u128 + u128::from(traffic.tallied));
+    let posting = u64::try_from(posting).unwrap_or(u64::MAX);
     let time_limit = match run.time_limit {
         Some(limit) => Time(scenario.reduction.span(limit).0),
         None if scenario.posted => POSTED_LIMIT,
-        None => Time(last.0.saturating_add((busy * 50).0.max(chain.saturating_mul(10)).max(patience.0))),
+        None => Time(
+            last.0.saturating_add((busy * 50).0.max(chain.saturating_mul(10)).max(patience.0)).saturating_add(posting),
+        ),
     };
     if last >= time_limit && whole {
         let what = format!("ends before the last flow starts, at {last}");

@@ -20,6 +20,7 @@ use strandway_collective::{
 };
 use strandway_fabric::plan::Start;
 use strandway_import::trace::Kind;
+use strandway_import::{msccl, mscclpp};
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span};
 
@@ -107,7 +108,7 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size:
             AlgorithmKeys::Recipe(RecipeOf::Planned(planned::read(section, scenario)?, collective_named(kind)?, root))
         }
         _ if section.text_is("algorithm", "msccl") => {
-            AlgorithmKeys::Recipe(RecipeOf::File(msccl(section, scenario, kind)?))
+            AlgorithmKeys::Recipe(RecipeOf::File(recipe_of_file(section, scenario, kind)?))
         }
         "all-to-all" => schedule(Algorithm::AllToAll { window: many("window", most).unwrap_or(4) }),
         "training" => AlgorithmKeys::InNetwork(switch::read_training(section, size)),
@@ -202,8 +203,8 @@ fn collective_named(kind: &str) -> Option<Collective> {
     })
 }
 
-/// The algorithm of MSCCL that `file` names.
-fn msccl(section: &Section<'_>, scenario: &Scenario, kind: &str) -> Option<Arc<Recipe>> {
+/// The algorithm of MSCCL, or the plan of MSCCL++, that `file` names.
+fn recipe_of_file(section: &Section<'_>, scenario: &Scenario, kind: &str) -> Option<Arc<Recipe>> {
     let Some(name) = section.text("file") else {
         if !section.has("file") {
             let remedy = "name an algorithm of MSCCL: file = \"FILE.xml\"";
@@ -211,13 +212,21 @@ fn msccl(section: &Section<'_>, scenario: &Scenario, kind: &str) -> Option<Arc<R
         }
         return None;
     };
-    match scenario.read(&name).and_then(|(file, text)| strandway_import::msccl::parse(&file, &text)) {
-        Ok(made) if made.recipe.collective().name() != kind.replace('-', "") => {
-            let what = format!("computes {}, and the workload is {kind}", made.recipe.collective().name());
+    // A file's `custom` stands for the workload's kind.
+    let custom = collective_named(kind)?;
+    let read = scenario.read(&name).and_then(|(file, text)| {
+        if mscclpp::is_plan(&text) {
+            return mscclpp::parse_as(&file, &text, custom).map(|made| made.recipe);
+        }
+        msccl::parse_as(&file, &text, custom).map(|made| made.recipe)
+    });
+    match read {
+        Ok(recipe) if recipe.collective().name() != kind.replace('-', "") => {
+            let what = format!("computes {}, and the workload is {kind}", recipe.collective().name());
             section.wrong("file", what, "correct kind, or name another file");
             None
         }
-        Ok(made) => Some(Arc::new(made.recipe)),
+        Ok(recipe) => Some(Arc::new(recipe)),
         Err(problems) => {
             section.sink.extend(problems.0);
             None

@@ -126,7 +126,10 @@ impl Experiment {
 
     /// For each profile of the plan: the times of messages alone in the fabric.
     pub fn ideal_fcts(&self) -> Vec<Alone<'_>> {
-        let alone = |p: &Arc<Profile>| Alone::new(p, &self.plan.topology, self.derived.rate);
+        let alone = |p: &Arc<Profile>| {
+            let alone = Alone::new(p, &self.plan.topology, self.derived.rate);
+            alone.with_message_cost(self.plan.ports.message_cost)
+        };
         self.plan.profiles.iter().map(alone).collect()
     }
 

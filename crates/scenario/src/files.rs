@@ -31,6 +31,12 @@ impl Files {
         Files { folder: path.parent().map(Path::to_path_buf).unwrap_or_default(), ..Files::default() }
     }
 
+    /// The files that the file called `name` names. They have the same list of files that were read.
+    pub(crate) fn beside(&self, name: &str) -> Files {
+        let folder = self.folder.join(name).parent().map(Path::to_path_buf).unwrap_or_default();
+        Files { folder, read: Arc::clone(&self.read), held: None }
+    }
+
     /// Adds a text that is used for the file called `name`.
     pub(crate) fn holding(self, name: &str, text: &str) -> Files {
         Files { held: Some((name.to_string(), Arc::from(text))), ..self }

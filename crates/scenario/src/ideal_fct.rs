@@ -13,6 +13,7 @@ pub struct Alone<'a> {
     mtu: u64,
     header: u64,
     control: Bytes,
+    cost: Span,
 }
 
 impl<'a> Alone<'a> {
@@ -20,7 +21,12 @@ impl<'a> Alone<'a> {
     pub fn new(profile: &Profile, topology: &'a Topology, rate: Rate) -> Alone<'a> {
         let transport = &profile.transport;
         let (mtu, header) = (u64::from(transport.mtu), u64::from(transport.header));
-        Alone { topology, rate, mtu, header, control: Bytes(u64::from(transport.control)) }
+        Alone { topology, rate, mtu, header, control: Bytes(u64::from(transport.control)), cost: Span::ZERO }
+    }
+
+    /// Its host needs this time to post a message.
+    pub fn with_message_cost(self, cost: Span) -> Alone<'a> {
+        Alone { cost, ..self }
     }
 
     /// How long the sender's NIC is busy with the message.
@@ -38,11 +44,11 @@ impl<'a> Alone<'a> {
         let ports = u64::from(self.topology.planes());
         // All packets but the last are full, so the packets before one keep every port busy equally long.
         let start = |packet: u64| port.time_for(Bytes(packet / ports * full));
-        let short_last = start(packets - 1) + self.topology.one_way_between(last, from, to);
+        let short_last = self.cost + start(packets - 1) + self.topology.one_way_between(last, from, to);
         if packets == 1 {
             return short_last;
         }
-        let full_last = start(packets - 2) + self.topology.one_way_between(Bytes(full), from, to);
+        let full_last = self.cost + start(packets - 2) + self.topology.one_way_between(Bytes(full), from, to);
         // Under one leaf there is only one path, so the short packet cannot overtake the full one.
         let behind =
             if self.topology.hops(from, to) == 2 && ports == 1 { self.rate.time_for(last) } else { Span::ZERO };
@@ -75,7 +81,7 @@ impl<'a> Alone<'a> {
             first += link.rate.time_for(needed(full)) + link.latency;
             end = begin + link.rate.time_for(needed(last)) + link.latency;
         }
-        arrived + self.topology.one_way_between(self.control, to, from)
+        self.cost + arrived + self.topology.one_way_between(self.control, to, from)
     }
 
     fn packets(&self, bytes: u64) -> u64 {

@@ -97,6 +97,8 @@ pub(crate) struct JobKeys {
     window: u32,
     /// Bytes of one gradient in messages. Parameters and activations have two.
     gradient_bytes: u64,
+    /// Tokens travel to experts with a byte per element, and back with two.
+    fp8_dispatch: bool,
     placement: Placement,
     /// How collectives between servers are done.
     algorithm: Wish,
@@ -166,9 +168,6 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<JobKeys
     if replicas.saturating_mul(dp) > RANKS_MAX {
         let what = format!("makes {} ranks", replicas.saturating_mul(dp));
         section.wrong(if section.has("dp") { "dp" } else { "pp" }, what, format!("write at most {RANKS_MAX} in all"));
-    } else if replicas * dp < 2 {
-        let remedy = "write tp, cp, pp, dp or gpus";
-        section.sink.add(&section.path("dp"), dp, "makes a job of one rank, which sends nothing", remedy);
     }
     let micro_batches = count("micro_batches", 1, 1 << 16, file.map_or(1, |file| file.micro_batches));
     let interleaves = |file: &Workload| {
@@ -246,6 +245,7 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<JobKeys
         parts: count("pipeline", 1, 256, 1),
         window: count("window", 1, 1 << 16, 8),
         gradient_bytes: section.count("gradient_bytes", 1, 8).unwrap_or(2),
+        fp8_dispatch: section.choice("dispatch", &["bf16", "fp8"]) == Some("fp8"),
         placement: placement(section, scenario)?,
     };
     fits(section, &written);

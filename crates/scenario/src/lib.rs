@@ -16,6 +16,7 @@ mod generate;
 mod graphs;
 mod host_list;
 pub mod ideal_fct;
+mod include;
 mod infragraph;
 mod job;
 pub mod keys;

@@ -2,6 +2,7 @@
 
 use crate::address;
 use crate::files::{Files, is_matrix, parse_toml};
+use crate::include;
 use crate::reader::show;
 use crate::reduction::Reduction;
 use std::collections::BTreeMap;
@@ -48,8 +49,10 @@ impl Scenario {
     }
 
     fn from_parts(file: &str, text: &str, files: Files) -> Result<Scenario, Problems> {
-        let table = parse_toml(file, text, "see docs/scenario.md for the form of a scenario")?;
-        let (file, text) = (file.to_string(), text.to_string());
+        let mut table = parse_toml(file, text, "see docs/scenario.md for the form of a scenario")?;
+        // The text of a report must do without the files.
+        let text = if include::resolve(file, &mut table, &files)? { table.to_string() } else { text.to_string() };
+        let file = file.to_string();
         let (changes, command, reduction) = (BTreeMap::new(), String::new(), Reduction::NONE);
         Ok(Scenario { file, files, text, table, changes, command, reduction, posted: false })
     }

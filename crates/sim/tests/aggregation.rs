@@ -37,6 +37,7 @@ fn ports() -> PortSettings {
         cbfc: None,
         llr: false,
         receive: None,
+        message_cost: Span::ZERO,
         shared: None,
         adaptive_queue: Bytes(0),
     }

@@ -11,6 +11,7 @@ mod invariants;
 mod link_layer;
 mod long_links;
 mod multicast;
+mod posting;
 mod programs;
 mod reads;
 mod receiving;

@@ -303,6 +303,7 @@ fn notes(scenario: &Scenario, experiment: &Experiment, options: &Options) -> Vec
         (unshaped && ports.ecn.is_some(), "ECN: off, no packet waits at a port without a rate"),
         (unshaped && ports.trim.is_some(), "trimming: off, no packet waits at a port without a rate"),
         (ports.pfc.is_some(), "PFC: off, ports drop rather than pause"),
+        (ports.message_cost > Span::ZERO, "message_cost: hosts take the time that they need"),
         (ports.shared.is_some(), "shared buffer: every port has its own queue"),
         (ports.priority && classes, "priority: control packets wait among data at hosts' own ports"),
         (ports.priority && !classes, "priority: control packets wait among data"),

@@ -1,6 +1,7 @@
 //! The flags of the commands for real hosts, which need Linux.
 
 pub(super) mod cast;
+pub(super) mod choice;
 pub(super) mod copy;
 pub(super) mod export;
 pub(super) mod fabric;
@@ -12,7 +13,8 @@ pub(super) mod top;
 pub(super) mod wire;
 
 pub(crate) use cast::{CastArgs, Trust};
-pub(crate) use copy::CopyArgs;
+pub(crate) use choice::ChoiceArgs;
+pub(crate) use copy::{Allow, CopyArgs};
 pub(crate) use export::{FabricExportArgs, SystemChoice};
 pub(crate) use fabric::{
     FabricArgs, FabricBenchLineArgs, FabricBuildArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricGroupArgs,

@@ -51,15 +51,16 @@ command runs it again. examples/sweeps has an array of Slurm jobs and a script f
 pub(super) const IMPORT_EXAMPLES: &str = "\
 Files that are understood, and the key that uses each:
   workload.txt (SimAI, AICB), list.csv (AICB)      [job] file = \"FILE\"
-  PREFIX.RANK.et, one per rank (Chakra)            [job] file = \"PREFIX\"; one file alone: and gpus = N
+  PREFIX.RANK.et or .json, one per rank (Chakra)   [job] file = \"PREFIX\"; one file alone: and gpus = N
   schedule.goal, schedule.bin (GOAL)               [job] file = \"FILE\"
   infrastructure.yaml, .json, .pb (InfraGraph)     [fabric] kind = \"infragraph\", topo = \"FILE\"
   topology of SimAI or ASTRA-sim                   [fabric] kind = \"simai\", topo = \"FILE\"
   topology.xml (NCCL)                              [servers] topo = \"FILE\"
   graph.xml (NCCL)                                 a description
   tuner.conf (NCCL)                                [job] tuner = \"FILE\"
-  algorithm.xml (MSCCL)                            [workload] algorithm = \"msccl\", file = \"FILE\"
+  algorithm.xml (MSCCL), plan.json (MSCCL++)       [workload] algorithm = \"msccl\", file = \"FILE\"
   matrix.cm (htsim)                                strandway run FILE
+  all_reduce.txt (nccl-tests), times.csv           strandway calibrate FILE
 Files for [job] file run without a scenario, too: strandway run FILE.
 
 Examples:
@@ -100,7 +101,7 @@ pub(crate) struct Common {
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// Number of GPUs, for a file of another tool that does not say it
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=131_072))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=131_072))]
     pub(crate) gpus: Option<u32>,
     /// Seed of all random numbers; replaces the scenario's seed
     #[arg(long, value_name = "N")]
@@ -201,7 +202,7 @@ pub(crate) struct ImportArgs {
     /// A file, the prefix or the folder of a Chakra trace, or any folder, whose files are listed; `-` is standard input
     pub(crate) file: PathBuf,
     /// Number of GPUs, for a list of AICB that does not say it
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=131_072))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=131_072))]
     pub(crate) gpus: Option<u32>,
 }
 

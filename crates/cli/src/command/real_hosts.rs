@@ -1,6 +1,7 @@
 //! The commands for real hosts, which need Linux: one file per command.
 
 pub(crate) mod cast;
+pub(crate) mod choice;
 pub(crate) mod collective;
 pub(crate) mod copy;
 pub(crate) mod doctor;

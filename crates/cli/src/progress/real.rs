@@ -30,6 +30,14 @@ impl RealBar {
         RealBar { bar: wanted.then(bar), began: Instant::now() }
     }
 
+    /// Prints a line on standard error, above the bar.
+    pub(crate) fn line(&self, text: &str) {
+        match self.bar.as_ref().filter(|bar| !bar.is_hidden()) {
+            Some(bar) => bar.println(text),
+            None => crate::outputs::complain(text),
+        }
+    }
+
     pub(crate) fn show(&self, done: u64, all: u64, message: impl FnOnce() -> String) {
         let Some(bar) = self.bar.as_ref().filter(|_| self.began.elapsed() > LONG) else { return };
         if bar.is_hidden() {

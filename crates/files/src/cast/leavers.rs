@@ -4,7 +4,7 @@
 use super::message::{CastMessage, FileBatch, Form, VERSION};
 use super::{List, Listener, Options, Served, State, receive, send};
 use crate::copy::parts::Target;
-use crate::copy::{self, Answer, Entry, FileError, Kind, MESSAGE_MAX, Message, Modified};
+use crate::copy::{self, Answer, Entry, FileError, Kind, MESSAGE_MAX, Message, Modified, More};
 use crate::leaver::{Leaver, addresses, rounds, spoiled};
 use std::net::SocketAddrV6;
 use std::path::{Path, PathBuf};
@@ -78,15 +78,22 @@ fn entries(random: &mut Random) -> Vec<Entry> {
     let count = one(random, &[0, 1, 1, 3]);
     (0..count)
         .map(|id| {
-            let kinds =
-                [Kind::File(0), Kind::File(5), Kind::File(u64::MAX), Kind::Directory, Kind::Link(b"x".to_vec())];
+            let kinds = [
+                Kind::File(0),
+                Kind::File(5),
+                Kind::File(u64::MAX),
+                Kind::Directory,
+                Kind::Link(b"x".to_vec()),
+                Kind::Hard(b"a".to_vec()),
+            ];
             let paths = [&b"a"[..], b"b/c", b"../x", b""];
             Entry {
                 id: one(random, &[id, id, 7]),
                 path: paths[random.below(4) as usize].to_vec(),
                 mode: 0o644,
                 modified: Modified::default(),
-                kind: kinds[random.below(5) as usize].clone(),
+                kind: kinds[random.below(6) as usize].clone(),
+                more: More::default(),
             }
         })
         .collect()
@@ -276,7 +283,14 @@ fn a_client_that_says_anything_and_leaves_does_not_end_a_server_of_copies() {
             assert!(!service.is_finished(), "a client has ended the server");
         }
         let mut client = Node::bind(config()).expect("a node");
-        let options = copy::Options { block: 1 << 16, slots: 4, limit: None, dry_run: false };
+        let options = copy::Options {
+            block: 1 << 16,
+            slots: 4,
+            limit: None,
+            dry_run: false,
+            preserve: Default::default(),
+            delete: false,
+        };
         let copied =
             copy::copy(&mut client, &at, &folder.source(), b"", &options, || false, |_| {}).expect("it copies");
         assert!(copied.failures.is_empty() && folder.takes(), "{copied:?}");

@@ -7,6 +7,8 @@ use std::net::{Ipv6Addr, SocketAddrV6};
 
 /// The protocol's version; both sides must have the same.
 pub(super) const VERSION: u16 = 3;
+/// The version of casts that keep more of files than contents, modes and times.
+pub(super) const VERSION_MORE: u16 = 4;
 
 /// A team that is being formed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The side that writes files: it takes one cast after the other.
 
-use super::message::{CastMessage, FileBatch, Form, VERSION};
+use super::message::{CastMessage, FileBatch, Form, VERSION, VERSION_MORE};
 use super::{BLOCK_LOG2, CastError, Hashes, List, PATIENCE_MAX, RTT_MAX, step_back, with_list};
 use crate::copy::parts::{DiskEvent, Receiver, Target, Work, parcel_bytes, work};
 use crate::copy::{FileError, Letters, Malformed, Message};
@@ -212,7 +212,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
             session.send_message(&CastMessage::Refused(file_error))?;
             Err(CastError::Refused(file_error))
         };
-        if version != VERSION {
+        if version != VERSION && version != VERSION_MORE {
             return refused(self, FileError::Version);
         }
         if !BLOCK_LOG2.contains(&block_log2) || !(1..=SLOTS_MAX).contains(&slots) {

@@ -213,11 +213,17 @@ impl ReceiverGroup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::copy::{Entry, Kind, Modified};
+    use crate::copy::{Entry, Kind, Modified, More};
 
     fn offer(ids: &[u32]) -> Message {
-        let entry =
-            |&id: &u32| Entry { id, path: vec![b'a'], mode: 0o644, modified: Modified::default(), kind: Kind::File(1) };
+        let entry = |&id: &u32| Entry {
+            id,
+            path: vec![b'a'],
+            mode: 0o644,
+            modified: Modified::default(),
+            kind: Kind::File(1),
+            more: More::default(),
+        };
         Message::Offer(ids.iter().map(entry).collect())
     }
 

@@ -3,12 +3,12 @@
 
 mod forming;
 
-use super::message::{CastMessage, FileBatch, VERSION};
+use super::message::{CastMessage, FileBatch, VERSION, VERSION_MORE};
 use super::ready::{Ready, Step, hasher};
 use super::receiver_group::ReceiverGroup;
 use super::{BLOCK_LOG2, CastError, Failures, Hashes, Options, PATIENCE_MAX, RTT_MAX, step_back, with_list};
 use crate::copy::parts::{Order, Outcome, Sender, Tree, parcel_bytes};
-use crate::copy::{CopyError, Letters, Message};
+use crate::copy::{CopyError, Exclude, Letters, Message, Preserve};
 use crate::watching::Watching;
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
@@ -112,6 +112,24 @@ pub fn send(
     stop: &impl Fn() -> bool,
     each: &mut impl FnMut(&Status),
 ) -> Result<Summary, CastError> {
+    send_chosen(node, listeners, (sources, &Exclude::default()), options, stop, each)
+}
+
+/// Casts as [`send`] does, without the files that the patterns leave out.
+///
+/// # Errors
+/// Those of [`send`].
+pub fn send_chosen(
+    node: Node,
+    listeners: &[Listener],
+    (sources, exclude): (&[PathBuf], &Exclude),
+    options: &Options,
+    stop: &impl Fn() -> bool,
+    each: &mut impl FnMut(&Status),
+) -> Result<Summary, CastError> {
+    if options.preserve.owners {
+        return Err(CastError::Option("owners: casts do not keep them, copies do".into()));
+    }
     if !options.block.is_power_of_two() || !BLOCK_LOG2.contains(&(options.block.trailing_zeros() as u8)) {
         let what = format!("blocks of {} bytes: take a power of two from 4 KiB to 64 MiB", options.block);
         return Err(CastError::Option(what));
@@ -126,7 +144,7 @@ pub fn send(
     if listeners.is_empty() {
         return Err(CastError::Option("name at least one receiver".into()));
     }
-    let tree = Tree::of(sources)?;
+    let tree = Tree::of_chosen(sources, options.preserve, exclude)?;
     let wire = node.wire_bytes();
     let peers = listeners.iter().map(|listener| Peer::new(listener.clone())).collect();
     let mut casting = Casting {
@@ -142,7 +160,7 @@ pub fn send(
         cast_bytes: 0,
     };
     let mut watching = Watching::begin("cast")?;
-    casting.run(tree, sources, &mut |status: &Status| {
+    casting.run(tree, (sources, exclude), &mut |status: &Status| {
         watching.cast(status);
         each(status);
     })
@@ -212,7 +230,12 @@ impl<S: Fn() -> bool> Casting<'_, S> {
         }
     }
 
-    fn run(&mut self, tree: Tree, sources: &[PathBuf], each: &mut impl FnMut(&Status)) -> Result<Summary, CastError> {
+    fn run(
+        &mut self,
+        tree: Tree,
+        (sources, exclude): (&[PathBuf], &Exclude),
+        each: &mut impl FnMut(&Status),
+    ) -> Result<Summary, CastError> {
         let until = Instant::now() + self.options.wait;
         while self.peers.iter().any(|peer| peer.state == State::Absent) && Instant::now() < until {
             self.turn(LOOK, each)?;
@@ -229,7 +252,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
             }
             let tree = match tree.take() {
                 Some(tree) => tree,
-                None => Tree::of(sources)?,
+                None => Tree::of_chosen(sources, self.options.preserve, exclude)?,
             };
             let paths: Vec<PathBuf> = tree.items.iter().map(|item| item.from.clone()).collect();
             let outcome = self.pass(tree, members, each)?;
@@ -326,7 +349,9 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                 let posted = controls.post_all(self.role.node());
                 self.peers[who].controls = Some(controls);
                 let (block, slots) = (self.options.block, self.options.slots);
-                let hello = CastMessage::Hello { version: VERSION, block_log2: block.trailing_zeros() as u8, slots };
+                let plain = self.options.preserve == Preserve::default();
+                let version = if plain { VERSION } else { VERSION_MORE };
+                let hello = CastMessage::Hello { version, block_log2: block.trailing_zeros() as u8, slots };
                 // If the connection has ended in the turn in which it began, `Closed` follows.
                 let _ = posted.map_err(CastError::from).and_then(|()| self.send_message(who, &hello));
             }

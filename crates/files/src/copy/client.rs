@@ -1,9 +1,10 @@
 //! The side that reads files: a node, and a thread for the disk.
 
+use super::exclude::Exclude;
 use super::file_error::FileError;
-use super::message::{Message, VERSION};
-use super::sender::{Done, Order, Outcome, Sender, parcel_bytes};
-use super::tree::Tree;
+use super::message::{Message, VERSION, VERSION_MORE, WITH_DELETE, WITH_OWNERS};
+use super::sender::{Done, FileNews, Order, Outcome, Sender, parcel_bytes};
+use super::tree::{Preserve, Tree};
 use super::{CopyError, Letters, Malformed, Options, connection_of};
 use crate::watching::Watching;
 use std::collections::VecDeque;
@@ -78,7 +79,7 @@ pub struct Summary {
     pub files: u64,
     /// Directories that the server has now.
     pub directories: u64,
-    /// Links that the server has now.
+    /// Links that the server has now, and further names of files.
     pub links: u64,
     /// Files that the server had before, with the same size and time of change as here.
     pub had_files: u64,
@@ -88,6 +89,10 @@ pub struct Summary {
     pub resumed_bytes: u64,
     /// Bytes that were missing at the server.
     pub missing_bytes: u64,
+    /// Files, links and directories that were removed at the server; with a dry run, that would be.
+    pub removed: u64,
+    /// Nothing was removed, although that was asked for, because files could not be copied.
+    pub kept: bool,
     /// Files that were not copied, and why.
     pub failures: Vec<(PathBuf, FileError)>,
 }
@@ -109,18 +114,65 @@ pub fn copy(
     stop: impl Fn() -> bool,
     mut each: impl FnMut(&Status),
 ) -> Result<Summary, CopyError> {
+    let request = Request { sources, directory, options, exclude: &Exclude::default(), files: false };
+    let news = |news: News<'_>| {
+        if let News::Status(status) = news {
+            each(status);
+        }
+    };
+    copy_request(node, peer, &request, stop, news)
+}
+
+/// A copy that is wanted: sources, destination and options.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The sources; see [`copy`].
+    pub sources: &'a [PathBuf],
+    /// The directory below the server's.
+    pub directory: &'a [u8],
+    /// The options.
+    pub options: &'a Options,
+    /// The names that are left out.
+    pub exclude: &'a Exclude,
+    /// Is news of each file wanted?
+    pub files: bool,
+}
+
+/// News of a copy.
+#[derive(Clone, Copy, Debug)]
+pub enum News<'a> {
+    /// Its status, ten times a second.
+    Status(&'a Status),
+    /// The fate of a file.
+    File(&'a FileNews),
+}
+
+/// Copies as [`copy`] does, with names that are left out, and with news of each file.
+///
+/// # Errors
+/// Those of [`copy`].
+pub fn copy_request(
+    node: &mut Node,
+    peer: &[SocketAddrV6],
+    request: &Request<'_>,
+    stop: impl Fn() -> bool,
+    mut each: impl FnMut(News<'_>),
+) -> Result<Summary, CopyError> {
+    let options = request.options;
     options.check()?;
     let mut watching = Watching::begin("copy").map_err(CopyError::Call)?;
-    let each = |status: &Status| {
-        watching.copy(status);
-        each(status);
+    let each = |news: News<'_>| {
+        if let News::Status(status) = news {
+            watching.copy(status);
+        }
+        each(news);
     };
-    let tree = Tree::of(sources)?;
+    let tree = Tree::of_chosen(request.sources, options.preserve, request.exclude)?;
     let connection = node.connect(peer)?;
     let controls = Letters::new(node, connection);
     let slot_bytes = parcel_bytes(options.block);
     let mut copying = Copying { connection, controls, memory: None, slot_bytes, held: VecDeque::new() };
-    let copied = match copying.run(node, tree, directory, options, &stop, each) {
+    let copied = match copying.run(node, tree, request, &stop, each) {
         // The connection has just ended; the reason is in a completion that still waits.
         Err(CopyError::Call(Error::NoConnection | Error::NotConnected)) => Err(why(node, connection)),
         other => other,
@@ -168,11 +220,11 @@ impl Copying {
         &mut self,
         node: &mut Node,
         tree: Tree,
-        directory: &[u8],
-        options: &Options,
+        request: &Request<'_>,
         stop: &impl Fn() -> bool,
-        each: impl FnMut(&Status),
+        each: impl FnMut(News<'_>),
     ) -> Result<Summary, CopyError> {
+        let (directory, options) = (request.directory, request.options);
         let wire = node.wire_bytes();
         let (memory, slots) = self.greet(node, directory, options, stop)?;
         self.memory = Some(memory);
@@ -181,6 +233,8 @@ impl Copying {
         let (inbox, heard) = mpsc::channel();
         let waker = node.waker()?;
         let sender = Sender::new(tree, (options.block, slots.min(options.slots)), options.dry_run, orders);
+        let sender = sender.deleting(options.delete);
+        sender.done().telling.store(request.files, Ordering::Relaxed);
         let telling = Telling { began: Instant::now(), bytes, files, done: sender.done(), wire };
         let thread = std::thread::Builder::new().name("copy".into()).spawn(move || {
             let ended = sender.run(&heard, || waker.wake());
@@ -203,6 +257,8 @@ impl Copying {
             had_bytes: outcome.had_bytes,
             resumed_bytes: outcome.resumed_bytes,
             missing_bytes: outcome.missing_bytes,
+            removed: outcome.removed,
+            kept: outcome.kept,
             failures: outcome.failures,
         })
     }
@@ -221,7 +277,7 @@ impl Copying {
             if matches!(completion, Completion::Connected { .. }) {
                 self.controls.post_all(node)?;
                 let hello = Message::Hello {
-                    version: VERSION,
+                    version: version(options),
                     block_log2: options.block.trailing_zeros() as u8,
                     slots: options.slots,
                     dry_run: options.dry_run,
@@ -252,7 +308,7 @@ impl Copying {
         inbox: &mpsc::Sender<(usize, Message)>,
         limit: Option<Rate>,
         stop: &impl Fn() -> bool,
-        mut each: impl FnMut(&Status),
+        mut each: impl FnMut(News<'_>),
         telling: &Telling,
     ) -> Result<Status, CopyError> {
         let (mut looked, mut next) = (Instant::now(), Instant::now());
@@ -263,7 +319,10 @@ impl Copying {
                     Ok(Order::Write(slot, parcel)) => self.held.push_back((slot, parcel)),
                     Ok(Order::Heard(part)) => self.controls.post(node, part)?,
                     Err(mpsc::TryRecvError::Empty) => break,
-                    Err(mpsc::TryRecvError::Disconnected) => return telling.status(node, self.connection),
+                    Err(mpsc::TryRecvError::Disconnected) => {
+                        telling.done.take_news().iter().for_each(|news| each(News::File(news)));
+                        return telling.status(node, self.connection);
+                    }
                 }
             }
             let mut wait = LOOK;
@@ -287,7 +346,8 @@ impl Copying {
             }
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
-                each(&telling.status(node, self.connection)?);
+                telling.done.take_news().iter().for_each(|news| each(News::File(news)));
+                each(News::Status(&telling.status(node, self.connection)?));
             }
         }
         Err(CopyError::Stopped)
@@ -319,6 +379,14 @@ impl Copying {
             _ => Ok(None),
         }
     }
+}
+
+/// The version of the protocol that these options need.
+fn version(options: &Options) -> u16 {
+    let owners = if options.preserve.owners { WITH_OWNERS } else { 0 };
+    let delete = if options.delete { WITH_DELETE } else { 0 };
+    let plain = options.preserve == Preserve::default() && !options.delete;
+    if plain { VERSION } else { VERSION_MORE | owners | delete }
 }
 
 impl Telling {

@@ -60,6 +60,10 @@ file_errors! {
     Version,
     /// The file or folder is gone.
     Missing,
+    /// The server lets no client do this: give owners, or delete.
+    Forbidden,
+    /// The file system keeps no extended attributes, or fewer than the file has.
+    Attributes,
 }
 
 impl FileError {
@@ -108,7 +112,7 @@ impl FileError {
 
     /// Would every further file have the same error?
     pub(super) const fn is_everywhere(self) -> bool {
-        matches!(self, Full | ReadOnly | NoOpenat2 | NoMemory | Version)
+        matches!(self, Full | ReadOnly | NoOpenat2 | NoMemory | Version | Forbidden)
     }
 }
 
@@ -140,6 +144,10 @@ impl fmt::Display for FileError {
             NoMemory => "the server has no memory left for another client: try again when another client has finished",
             Version => "the server speaks another version of the copy protocol: update the older side",
             Missing => "there is no such file or directory (any more): run the same command again",
+            Forbidden => "the server does not let clients do this: start it with --allow owner, or --allow delete",
+            Attributes => {
+                "its extended attributes cannot be kept: more than 16 KiB, or the file system has none; leave --xattrs out"
+            }
             Other(0) => "an error without a number",
             Other(number) => return std::io::Error::from_raw_os_error(i32::from(*number)).fmt(f),
         })
@@ -157,7 +165,7 @@ mod tests {
                 assert_eq!(file_error.number(), number, "{file_error:?}");
             }
         }
-        assert_eq!((FileError::numbered(0), FileError::numbered(20)), (None, None));
+        assert_eq!((FileError::numbered(0), FileError::numbered(22)), (None, None));
         assert!(ALL.iter().all(|&file_error| FileError::numbered(file_error.number()) == Some(file_error)));
     }
 }

@@ -5,12 +5,19 @@
 //! writes into the server's memory, each a row of [`Piece`]s.
 
 use super::file_error::FileError;
+use super::more::More;
 use super::names::PATH_MAX;
 use std::fmt;
 use strandway_udp::RemoteRegion;
 
-/// The protocol's version; both sides must have the same.
+/// The protocol's version of copies of contents, modes and times; both sides must have the same.
 pub const VERSION: u16 = 1;
+/// The version of copies that keep more, or delete. Its upper byte has [`WITH_OWNERS`] and [`WITH_DELETE`].
+pub const VERSION_MORE: u16 = 2;
+/// The client gives files their owners.
+pub const WITH_OWNERS: u16 = 1 << 8;
+/// The client lists and removes files.
+pub const WITH_DELETE: u16 = 2 << 8;
 /// The most bytes of a message.
 pub const MESSAGE_MAX: usize = 65_536;
 /// The most entries of one offer, so that the answer fits a message.
@@ -22,6 +29,8 @@ pub(super) const RUNS_MAX: usize = 4;
 pub(super) const SIZE_MAX: u64 = 1 << 42;
 /// Bytes of a piece before its contents, for a parcel's size.
 pub(super) const PIECE_HEAD: usize = 17;
+/// The bit of an entry's kind that says that [`More`] follows.
+const KEEPS: u8 = 0x80;
 /// Bytes of a piece that ends a file.
 pub(super) const PIECE_END: usize = 37;
 
@@ -55,6 +64,8 @@ pub enum Kind {
     Directory,
     /// A symbolic link with this target.
     Link(Vec<u8>),
+    /// Another name of the file with this path, which the copy has brought before.
+    Hard(Vec<u8>),
 }
 
 /// A file, directory or link that a client offers.
@@ -70,6 +81,8 @@ pub struct Entry {
     pub modified: Modified,
     /// Its kind.
     pub kind: Kind,
+    /// Its other properties that are kept.
+    pub more: More,
 }
 
 /// A server's answer to an entry.
@@ -126,6 +139,23 @@ pub enum Message {
         /// Files that are complete and have their names, and files that failed.
         results: Results,
     },
+    /// The client asks for the names in a directory that come after `after`.
+    List {
+        /// The directory.
+        path: Vec<u8>,
+        /// The last name that is known; empty at first.
+        after: Vec<u8>,
+    },
+    /// The server's answer: names in order, and whether each is a directory.
+    Names {
+        /// There are others.
+        more: bool,
+        /// The names.
+        names: Vec<(bool, Vec<u8>)>,
+    },
+    /// The client wants these paths removed; the flag is for directories, which must be empty. The answer has their places
+    /// in the list for numbers.
+    Remove(Vec<(bool, Vec<u8>)>),
 }
 
 /// A part of a parcel.
@@ -146,6 +176,15 @@ pub enum Piece<'a> {
         id: u32,
         /// The hash of all its bytes.
         hash: [u8; 32],
+    },
+    /// A block of zeros.
+    Zeros {
+        /// The file.
+        id: u32,
+        /// The block's first byte in the file.
+        offset: u64,
+        /// Its length.
+        length: u32,
     },
     /// The client cannot continue with a file: the server must discard its bytes.
     Abandon {
@@ -213,6 +252,21 @@ impl<'a> Reader<'a> {
         std::mem::take(&mut self.0)
     }
 
+    /// The next bytes.
+    pub(super) fn bytes(&mut self, length: usize) -> Result<Vec<u8>, Malformed> {
+        self.take(length).map(<[u8]>::to_vec)
+    }
+
+    /// A flag and a text.
+    fn flagged(&mut self) -> Result<(bool, Vec<u8>), Malformed> {
+        let flag = match self.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(Malformed),
+        };
+        Ok((flag, self.text()?))
+    }
+
     /// Bytes after a length of two bytes, which is below [`PATH_MAX`].
     fn text(&mut self) -> Result<Vec<u8>, Malformed> {
         let length = usize::from(self.u16()?);
@@ -238,13 +292,16 @@ impl<'a> Reader<'a> {
             return Err(Malformed);
         }
         let path = self.text()?;
+        let (kind, keeps) = (kind & !KEEPS, kind & KEEPS != 0);
         let kind = match kind {
             0 => Kind::File(self.u64()?),
             1 => Kind::Directory,
             2 => Kind::Link(self.text()?),
+            3 => Kind::Hard(self.text()?),
             _ => return Err(Malformed),
         };
-        Ok(Entry { id, path, mode, modified, kind })
+        let more = if keeps { More::read(self)? } else { More::default() };
+        Ok(Entry { id, path, mode, modified, kind, more })
     }
 
     fn file_error(&mut self) -> Result<FileError, Malformed> {
@@ -276,15 +333,20 @@ fn put_text(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(text);
 }
 
+fn put_flagged(out: &mut Vec<u8>, flag: bool, text: &[u8]) {
+    out.push(u8::from(flag));
+    put_text(out, text);
+}
+
 impl Entry {
     /// Its length in a message, in bytes.
     pub(super) fn length(&self) -> usize {
         let kind = match &self.kind {
             Kind::File(_) => 8,
             Kind::Directory => 0,
-            Kind::Link(target) => 2 + target.len(),
+            Kind::Link(target) | Kind::Hard(target) => 2 + target.len(),
         };
-        21 + self.path.len() + kind
+        21 + self.path.len() + kind + self.more.length()
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -292,9 +354,10 @@ impl Entry {
             Kind::File(_) => 0,
             Kind::Directory => 1,
             Kind::Link(_) => 2,
+            Kind::Hard(_) => 3,
         };
         out.extend_from_slice(&self.id.to_be_bytes());
-        out.push(number);
+        out.push(number | if self.more.is_nothing() { 0 } else { KEEPS });
         out.extend_from_slice(&self.mode.to_be_bytes());
         out.extend_from_slice(&self.modified.seconds.to_be_bytes());
         out.extend_from_slice(&self.modified.nanoseconds.to_be_bytes());
@@ -302,8 +365,9 @@ impl Entry {
         match &self.kind {
             Kind::File(size) => out.extend_from_slice(&size.to_be_bytes()),
             Kind::Directory => {}
-            Kind::Link(target) => put_text(out, target),
+            Kind::Link(target) | Kind::Hard(target) => put_text(out, target),
         }
+        self.more.put(out);
     }
 }
 
@@ -363,6 +427,19 @@ impl Message {
                     out.extend_from_slice(&result.map_or_else(FileError::number, |()| 0).to_be_bytes());
                 }
             }
+            Message::List { path, after } => {
+                out.push(8);
+                put_text(&mut out, path);
+                put_text(&mut out, after);
+            }
+            Message::Names { more, names } => {
+                out.extend_from_slice(&[9, u8::from(*more)]);
+                names.iter().for_each(|(is_directory, name)| put_flagged(&mut out, *is_directory, name));
+            }
+            Message::Remove(paths) => {
+                out.push(10);
+                paths.iter().for_each(|(is_directory, path)| put_flagged(&mut out, *is_directory, path));
+            }
         }
         out
     }
@@ -403,6 +480,22 @@ impl Message {
                 };
                 Message::Progress { rebuilt, freed, results: reader.rest(result)? }
             }
+            8 => Message::List { path: reader.text()?, after: reader.text()? },
+            9 => {
+                let more = match reader.u8()? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(Malformed),
+                };
+                Message::Names { more, names: reader.rest(Reader::flagged)? }
+            }
+            10 => {
+                let paths = reader.rest(Reader::flagged)?;
+                if paths.len() > ENTRIES_MAX {
+                    return Err(Malformed);
+                }
+                Message::Remove(paths)
+            }
             _ => return Err(Malformed),
         };
         if reader.0.is_empty() { Ok(message) } else { Err(Malformed) }
@@ -424,6 +517,12 @@ impl Piece<'_> {
                 out.push(2);
                 out.extend_from_slice(&id.to_be_bytes());
                 out.extend_from_slice(hash);
+            }
+            Piece::Zeros { id, offset, length } => {
+                out.push(4);
+                out.extend_from_slice(&id.to_be_bytes());
+                out.extend_from_slice(&offset.to_be_bytes());
+                out.extend_from_slice(&length.to_be_bytes());
             }
             Piece::Abandon { id } => {
                 out.push(3);
@@ -448,6 +547,7 @@ impl Piece<'_> {
             }
             2 => Piece::End { id: reader.u32()?, hash: reader.array()? },
             3 => Piece::Abandon { id: reader.u32()? },
+            4 => Piece::Zeros { id: reader.u32()?, offset: reader.u64()?, length: reader.u32()? },
             _ => return Err(Malformed),
         };
         *parcel = reader.0;
@@ -468,13 +568,21 @@ mod tests {
         let kind = prop_oneof![
             any::<u64>().prop_map(Kind::File),
             Just(Kind::Directory),
-            prop::collection::vec(any::<u8>(), 0..40).prop_map(Kind::Link)
+            prop::collection::vec(any::<u8>(), 0..40).prop_map(Kind::Link),
+            prop::collection::vec(any::<u8>(), 0..40).prop_map(Kind::Hard)
         ];
+        let value = prop::collection::vec(any::<u8>(), 0..20);
+        let attributes = prop::collection::vec(("user[.][a-z]{1,8}", value), 0..3);
+        let attributes = prop::option::of(attributes.prop_map(|all| {
+            all.into_iter().map(|(name, value)| (name.into_bytes(), value)).collect::<Vec<(Vec<u8>, Vec<u8>)>>()
+        }));
+        let more = (any::<bool>(), prop::option::of(any::<(u32, u32)>()), attributes)
+            .prop_map(|(sparse, owner, attributes)| More { sparse, owner, attributes });
         let path = prop::collection::vec(any::<u8>(), 0..60);
-        (any::<u32>(), path, 0u16..0o1000, any::<i64>(), 0u32..1_000_000_000, kind).prop_map(
-            |(id, path, mode, seconds, nanoseconds, kind)| {
+        (any::<u32>(), path, 0u16..0o1000, any::<i64>(), 0u32..1_000_000_000, kind, more).prop_map(
+            |(id, path, mode, seconds, nanoseconds, kind, more)| {
                 let modified = Modified { seconds, nanoseconds };
-                Entry { id, path, mode, modified, kind }
+                Entry { id, path, mode, modified, kind, more }
             },
         )
     }
@@ -509,6 +617,10 @@ mod tests {
                 prop::collection::vec((any::<u32>(), result), 0..9)
             )
                 .prop_map(|(rebuilt, freed, results)| Message::Progress { rebuilt, freed, results }),
+            (bytes(50), bytes(50)).prop_map(|(path, after)| Message::List { path, after }),
+            (any::<bool>(), prop::collection::vec((any::<bool>(), bytes(20)), 0..9))
+                .prop_map(|(more, names)| Message::Names { more, names }),
+            prop::collection::vec((any::<bool>(), bytes(20)), 0..9).prop_map(Message::Remove),
         ]
     }
 
@@ -546,6 +658,7 @@ mod tests {
             let mut pieces = Vec::new();
             for (i, length) in lengths.iter().enumerate() {
                 pieces.push(Piece::Block { id: i as u32, offset: 1 << (40 + i), bytes: &contents[..*length] });
+                pieces.push(Piece::Zeros { id: i as u32, offset: 1 << i, length: *length as u32 });
                 pieces.push(Piece::End { id: i as u32, hash: [i as u8; 32] });
                 pieces.push(Piece::Abandon { id: i as u32 });
             }

@@ -5,6 +5,7 @@ use super::file_error::FileError;
 use super::journal::Source;
 use super::message::{Answer, Entry, Kind, Malformed, Message, Piece, RUNS_MAX, Results, SIZE_MAX};
 use super::names;
+use super::server::Allowed;
 use super::target::{Partial, Target};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -55,6 +56,8 @@ pub struct Receiver {
     dry_run: bool,
     /// Parcels go to other receivers, too: a file that was not offered to this one, or that it has, is skipped.
     shared: bool,
+    /// The actions that the client has asked for, and may do.
+    allowed: Allowed,
     offered: BTreeMap<u32, Incoming>,
     open: usize,
     open_max: usize,
@@ -71,7 +74,25 @@ impl Receiver {
         let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let part = |of: u64, most: usize| descriptors.map_or(most, |all| (all / of).clamp(1, most as u64) as usize);
         let (open_max, batch_max) = (part(8, OPEN_MAX), part(4, BATCH_MAX));
-        Receiver { target, block, dry_run, shared: false, offered, open: 0, open_max, batch_max, finished, results }
+        let allowed = Allowed::default();
+        Receiver {
+            target,
+            block,
+            dry_run,
+            shared: false,
+            allowed,
+            offered,
+            open: 0,
+            open_max,
+            batch_max,
+            finished,
+            results,
+        }
+    }
+
+    /// Its client may do this, too.
+    pub(super) fn allowing(self, allowed: Allowed) -> Receiver {
+        Receiver { allowed, ..self }
     }
 
     /// A receiver that shares its parcels with others; it takes only the files that were offered to it.
@@ -90,9 +111,23 @@ impl Receiver {
                 Ok(Message::Answers(answers.collect::<Result<_, _>>()?))
             }
             Message::Settle(entries) => {
+                if !self.allowed.owner && entries.iter().any(|entry| entry.more.owner.is_some()) {
+                    return Err(Malformed);
+                }
                 let answers = entries.iter().map(|entry| {
                     let settled = names::check(&entry.path).and_then(|()| self.target.settle(entry));
                     (entry.id, settled.map_or_else(Answer::Failed, |()| Answer::Have))
+                });
+                Ok(Message::Answers(answers.collect()))
+            }
+            Message::List { path, after } if self.allowed.delete => {
+                let (more, names) = self.target.names(&path, &after).unwrap_or_default();
+                Ok(Message::Names { more, names })
+            }
+            Message::Remove(paths) if self.allowed.delete => {
+                let answers = paths.iter().zip(0..).map(|((is_directory, path), id)| {
+                    let removed = if self.dry_run { Ok(()) } else { self.target.remove(path, *is_directory) };
+                    (id, removed.map_or_else(Answer::Failed, |()| Answer::Have))
                 });
                 Ok(Message::Answers(answers.collect()))
             }
@@ -104,6 +139,9 @@ impl Receiver {
         if self.offered.len() >= OFFERED_MAX || self.offered.contains_key(&entry.id) {
             return Err(Malformed);
         }
+        if entry.more.owner.is_some() && !self.allowed.owner {
+            return Err(Malformed);
+        }
         if let Err(file_error) = names::check(&entry.path) {
             return Ok(Answer::Failed(file_error));
         }
@@ -111,6 +149,7 @@ impl Receiver {
             Kind::Directory if self.dry_run => Ok(()),
             Kind::Directory => self.target.directory(&entry),
             Kind::Link(to) => self.target.link(&entry, to, self.dry_run),
+            Kind::Hard(to) => self.target.hard_link(&entry, to, self.dry_run),
             Kind::File(size) => return Ok(self.offer_file(*size, entry).unwrap_or_else(Answer::Failed)),
         };
         Ok(done.map_or_else(Answer::Failed, |()| Answer::Have))
@@ -153,12 +192,14 @@ impl Receiver {
     /// If it breaks the protocol.
     pub fn take(&mut self, mut parcel: &[u8]) -> Result<Results, Malformed> {
         while let Some(piece) = Piece::next(&mut parcel)? {
-            let (Piece::Block { id, .. } | Piece::End { id, .. } | Piece::Abandon { id }) = piece;
+            let (Piece::Block { id, .. } | Piece::Zeros { id, .. } | Piece::End { id, .. } | Piece::Abandon { id }) =
+                piece;
             if self.shared && !self.offered.contains_key(&id) {
                 continue;
             }
             match piece {
-                Piece::Block { id, offset, bytes } => self.write(id, offset, bytes)?,
+                Piece::Block { id, offset, bytes } => self.write(id, |partial| partial.write(offset, bytes))?,
+                Piece::Zeros { id, offset, length } => self.write(id, |partial| partial.write_zeros(offset, length))?,
                 Piece::End { id, hash } => self.end(id, &hash)?,
                 Piece::Abandon { id } => {
                     let incoming = self.offered.remove(&id).ok_or(Malformed)?;
@@ -209,9 +250,13 @@ impl Receiver {
         }
     }
 
-    fn write(&mut self, id: u32, offset: u64, bytes: &[u8]) -> Result<(), Malformed> {
+    fn write(
+        &mut self,
+        id: u32,
+        write: impl FnOnce(&mut Partial) -> Result<(), Option<FileError>>,
+    ) -> Result<(), Malformed> {
         let Some(partial) = self.opened(id)? else { return Ok(()) };
-        match partial.write(offset, bytes) {
+        match write(partial) {
             Ok(()) => Ok(()),
             Err(None) => Err(Malformed),
             Err(Some(file_error)) => {

@@ -9,10 +9,9 @@ use super::tree::{Item, Tree, modified};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 /// The most entries that were offered and have no final result yet: ours, half of the server's limit.
 const OFFERED_MAX: usize = 4_096;
@@ -39,6 +38,50 @@ pub struct Done {
     pub files: AtomicU64,
     /// Payload that the server rebuilt from parity, in bytes.
     pub rebuilt: AtomicU64,
+    /// Is news of single files wanted?
+    pub telling: AtomicBool,
+    /// The news of files that nobody has taken.
+    pub news: Mutex<Vec<FileNews>>,
+}
+
+/// The fate of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Happened {
+    /// It was sent, and the server has it.
+    Sent,
+    /// The server had it.
+    Had,
+    /// It has become another name of a file that the server has.
+    Linked,
+    /// It was removed at the server, or would be.
+    Removed,
+    /// It was not copied.
+    Failed(FileError),
+}
+
+/// News of one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileNews {
+    /// Its path here; of one that was removed, that below the server's directory.
+    pub path: PathBuf,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Its fate.
+    pub what: Happened,
+}
+
+impl Done {
+    pub(super) fn notify(&self, path: &Path, bytes: u64, what: Happened) {
+        if self.telling.load(Ordering::Relaxed) {
+            let news = FileNews { path: path.to_path_buf(), bytes, what };
+            self.news.lock().unwrap_or_else(PoisonError::into_inner).push(news);
+        }
+    }
+
+    /// Takes the news so far.
+    pub fn take_news(&self) -> Vec<FileNews> {
+        std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// The outcome of a copy.
@@ -58,6 +101,10 @@ pub struct Outcome {
     pub resumed_bytes: u64,
     /// Bytes that were missing.
     pub missing_bytes: u64,
+    /// Files, links and directories that were removed at the server, or would be.
+    pub removed: u64,
+    /// Nothing was removed, because files could not be copied.
+    pub kept: bool,
     /// Entries that were not copied, and why.
     pub failures: Vec<(PathBuf, FileError)>,
 }
@@ -67,6 +114,8 @@ struct Reading {
     id: u32,
     file: File,
     size: u64,
+    /// Blocks of zeros are not sent.
+    sparse: bool,
     /// The next block.
     next: u64,
     /// Runs of blocks that the server wants; the first one contains `next` or begins after it.
@@ -76,9 +125,10 @@ struct Reading {
 
 /// One copy.
 pub struct Sender {
-    tree: Tree,
+    pub(super) tree: Tree,
     block: u32,
-    dry_run: bool,
+    pub(super) dry_run: bool,
+    delete: bool,
     orders: mpsc::Sender<Order>,
     done: Arc<Done>,
     /// The next entry to offer.
@@ -106,6 +156,7 @@ impl Sender {
             tree,
             block,
             dry_run,
+            delete: false,
             orders,
             done: Arc::default(),
             next: 0,
@@ -121,6 +172,20 @@ impl Sender {
         };
         sender.outcome.failures.append(&mut sender.tree.failures);
         sender
+    }
+
+    /// Removes at the server what is not here, in directories that are copied.
+    pub(super) fn deleting(self, delete: bool) -> Sender {
+        Sender { delete, ..self }
+    }
+
+    /// A path could not be removed.
+    pub(super) fn failed(&mut self, path: PathBuf, file_error: FileError) {
+        self.outcome.failures.push((path, file_error));
+    }
+
+    pub(super) fn count_removed(&mut self) {
+        self.outcome.removed += 1;
     }
 
     /// Its counters.
@@ -161,6 +226,12 @@ impl Sender {
             self.order(Order::Heard(part))?;
             self.handle_message(message)?;
         }
+        if self.delete {
+            self.outcome.kept = !self.outcome.failures.is_empty();
+            if !self.outcome.kept {
+                self.remove_others(inbox, &wake)?;
+            }
+        }
         if !self.dry_run {
             self.settle(inbox, &wake)?;
         }
@@ -172,7 +243,7 @@ impl Sender {
         all && self.unanswered == 0 && self.unfinished.is_empty() && self.under_way.is_empty()
     }
 
-    fn order(&self, order: Order) -> Result<(), Option<CopyError>> {
+    pub(super) fn order(&self, order: Order) -> Result<(), Option<CopyError>> {
         self.orders.send(order).map_err(|_| None)
     }
 
@@ -184,6 +255,10 @@ impl Sender {
             while entries.len() < ENTRIES_MAX {
                 let id = self.again.front().copied().unwrap_or(self.next as u32);
                 let Some(Item { entry, .. }) = self.tree.items.get(id as usize) else { break };
+                // Another name of a file comes when all files are there.
+                if matches!(entry.kind, Kind::Hard(_)) && self.is_busy(&entries) {
+                    break;
+                }
                 bytes += entry.length();
                 if bytes > MESSAGE_MAX {
                     break;
@@ -200,6 +275,12 @@ impl Sender {
             // If the receiver of orders has ended, the inbox has ended too, and `run` notices it there.
             let _ = self.orders.send(Order::Say(Message::Offer(entries).encode()));
         }
+    }
+
+    /// Are files under way, or offered in this list?
+    fn is_busy(&self, entries: &[Entry]) -> bool {
+        let files = entries.iter().any(|entry| !matches!(entry.kind, Kind::Hard(_)));
+        files || self.unanswered > 0 || !self.unfinished.is_empty() || !self.under_way.is_empty()
     }
 
     fn handle_message(&mut self, message: Message) -> Result<(), Option<CopyError>> {
@@ -228,7 +309,7 @@ impl Sender {
 
     fn answered(&mut self, id: u32, answer: Answer) -> Result<(), Option<CopyError>> {
         let broken = Some(CopyError::Malformed(Malformed));
-        let Some(Item { entry, .. }) = self.tree.items.get(id as usize) else { return Err(broken) };
+        let Some(Item { entry, from }) = self.tree.items.get(id as usize) else { return Err(broken) };
         match (answer, &entry.kind) {
             (Answer::Failed(file_error), _) => return self.fail(id, file_error),
             (Answer::Have, Kind::File(size)) => {
@@ -236,6 +317,11 @@ impl Sender {
                 self.outcome.had_bytes += size;
                 self.done.bytes.fetch_add(*size, Ordering::Relaxed);
                 self.done.files.fetch_add(1, Ordering::Relaxed);
+                self.done.notify(from, *size, Happened::Had);
+            }
+            (Answer::Have, Kind::Hard(_)) => {
+                self.outcome.links += 1;
+                self.done.notify(from, 0, Happened::Linked);
             }
             (Answer::Have, Kind::Directory) => self.outcome.directories += 1,
             (Answer::Have, Kind::Link(_)) => self.outcome.links += 1,
@@ -274,6 +360,11 @@ impl Sender {
                 self.unfinished.remove(&id);
                 self.outcome.files += 1;
                 self.done.files.fetch_add(1, Ordering::Relaxed);
+                if let Some(Item { entry, from }) = self.tree.items.get(id as usize)
+                    && let Kind::File(size) = entry.kind
+                {
+                    self.done.notify(from, size, Happened::Sent);
+                }
                 Ok(())
             }
             Err(FileError::Mismatch) if self.repeated.insert(id) => {
@@ -294,6 +385,7 @@ impl Sender {
         if file_error.is_everywhere() {
             return Err(Some(CopyError::Refused(from.clone(), file_error)));
         }
+        self.done.notify(from, 0, Happened::Failed(file_error));
         self.outcome.failures.push((from.clone(), file_error));
         Ok(())
     }
@@ -353,6 +445,7 @@ impl Sender {
     fn abandon(&mut self, id: u32, file_error: FileError, parcel: &mut Vec<u8>) {
         Piece::Abandon { id }.put(parcel);
         if self.unfinished.remove(&id) {
+            self.done.notify(&self.tree.items[id as usize].from, 0, Happened::Failed(file_error));
             self.outcome.failures.push((self.tree.items[id as usize].from.clone(), file_error));
         }
     }
@@ -363,7 +456,8 @@ impl Sender {
         let opened = File::options().read(true).custom_flags(flags as i32).open(from);
         let file = opened.map_err(|error| FileError::of_io(&error))?;
         let Kind::File(size) = entry.kind else { return Err(FileError::Changed) };
-        let reading = Reading { id, file, size, next: 0, runs: runs.into(), digests: Vec::new() };
+        let sparse = entry.more.sparse;
+        let reading = Reading { id, file, size, sparse, next: 0, runs: runs.into(), digests: Vec::new() };
         if reading.has_changed(entry) { Err(FileError::Changed) } else { Ok(reading) }
     }
 
@@ -448,6 +542,10 @@ impl Reading {
                 _ => FileError::of_io(&error),
             })?;
             self.digests.push(digest::of_block(bytes, self.next, self.size, block));
+            if wanted && self.sparse && bytes.iter().all(|byte| *byte == 0) {
+                parcel.truncate(parcel.len() - length - PIECE_HEAD);
+                Piece::Zeros { id: self.id, offset, length: length as u32 }.put(parcel);
+            }
             self.next += 1;
         }
         Ok((added, parcel.len() + PIECE_END <= room))

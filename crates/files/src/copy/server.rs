@@ -2,7 +2,7 @@
 
 use super::disk::{self, DiskEvent, Work};
 use super::file_error::FileError;
-use super::message::{Message, VERSION};
+use super::message::{Message, VERSION, VERSION_MORE, WITH_DELETE, WITH_OWNERS};
 use super::receiver::Receiver;
 use super::sender::parcel_bytes;
 use super::target::Target;
@@ -59,6 +59,16 @@ impl Copy {
 #[derive(Debug)]
 pub struct Server {
     target: Target,
+    allowed: Allowed,
+}
+
+/// The actions of clients, besides writing files, that a server allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allowed {
+    /// Give files and directories their owners.
+    pub owner: bool,
+    /// See the names in directories, and remove files and directories.
+    pub delete: bool,
 }
 
 impl Server {
@@ -67,12 +77,19 @@ impl Server {
     /// # Errors
     /// If it is not a directory or cannot be written; the text names a remedy.
     pub fn open(directory: &Path) -> Result<Server, CopyError> {
-        Target::open(directory).map(|target| Server { target }).map_err(CopyError::Option)
+        let allowed = Allowed::default();
+        Target::open(directory).map(|target| Server { target, allowed }).map_err(CopyError::Option)
+    }
+
+    /// Lets clients do this, too.
+    pub fn allowing(self, allowed: Allowed) -> Server {
+        Server { allowed, ..self }
     }
 }
 
 struct Serving<'a> {
     target: &'a mut Target,
+    allowed: Allowed,
     clients: HashMap<Connection, Client>,
     waker: Waker,
     /// From all disk threads.
@@ -93,7 +110,8 @@ pub fn serve(
 ) -> Result<(), CopyError> {
     let (say, said) = mpsc::channel();
     let waker = node.waker()?;
-    let mut serving = Serving { target: &mut server.target, clients: HashMap::new(), waker, said, say };
+    let mut serving =
+        Serving { target: &mut server.target, allowed: server.allowed, clients: HashMap::new(), waker, said, say };
     let (mut refused, mut looked) = (node.counters(), Instant::now());
     while !stop() {
         if let Some(completion) = node.wait(LOOK)?
@@ -206,8 +224,12 @@ impl Serving<'_> {
             client.controls.send(node, Message::Refused(file_error).encode())?;
             Ok(false)
         };
-        if version != VERSION {
+        let wanted = Allowed { owner: version & WITH_OWNERS != 0, delete: version & WITH_DELETE != 0 };
+        if version != VERSION && version & !(WITH_OWNERS | WITH_DELETE) != VERSION_MORE {
             return refuse(node, FileError::Version);
+        }
+        if wanted.owner && !self.allowed.owner || wanted.delete && !self.allowed.delete {
+            return refuse(node, FileError::Forbidden);
         }
         if !(12..=24).contains(&block_log2) {
             return Ok(true);
@@ -230,7 +252,7 @@ impl Serving<'_> {
                 let _ = say.send((connection, said));
                 waker.wake();
             };
-            disk::work(Receiver::new(target, block, dry_run), &list, tell);
+            disk::work(Receiver::new(target, block, dry_run).allowing(wanted), &list, tell);
         });
         client.copy = Some(Copy { memory, block, busy: vec![false; slots.into()], work });
         let ready = spawned.map(drop).map_err(|error| FileError::of_io(&error));

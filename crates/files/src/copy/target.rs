@@ -8,11 +8,13 @@ use super::digest;
 use super::file_error::FileError;
 use super::journal::{self, HEAD, RECORD, Source};
 use super::message::{Entry, Modified};
+use super::more::{More, USER};
 use super::names::{self, JOURNAL, PART};
 use rustix::fs::{
     Access, AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps,
     UTIME_OMIT,
 };
+use rustix::fs::{Gid, Uid, XattrFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -42,9 +44,16 @@ pub(super) struct Partial {
     /// Present if the file has more than one block.
     journal: Option<File>,
     source: Source,
+    /// Pages of zeros are left out.
+    sparse: bool,
+    /// It began as an empty file: what was not written is zero.
+    fresh: bool,
     /// Digests of the blocks that are there.
     digests: BTreeMap<u32, [u8; 32]>,
 }
+
+/// Bytes of a page of zeros that is left out of a file with holes.
+const PAGE: usize = 4096;
 
 const RESOLVE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
@@ -53,6 +62,33 @@ fn times(modified: Modified) -> Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         last_modification: Timespec { tv_sec: modified.seconds, tv_nsec: modified.nanoseconds.into() },
     }
+}
+
+/// Gives a file or directory its owner and its attributes.
+fn keep(file: &impl AsFd, more: &More) -> Result<(), FileError> {
+    if let Some((user, group)) = more.owner {
+        let owner = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
+        rustix::fs::fchown(file, owner.0, owner.1).map_err(FileError::of)?;
+    }
+    let Some(wanted) = &more.attributes else { return Ok(()) };
+    let of = |error: Errno| match error {
+        Errno::OPNOTSUPP | Errno::NOSPC | Errno::TOOBIG | Errno::RANGE => FileError::Attributes,
+        other => FileError::of(other),
+    };
+    let mut list = vec![0u8; 64 << 10];
+    let there = match rustix::fs::flistxattr(file, &mut list) {
+        Ok(length) => &list[..length],
+        Err(Errno::OPNOTSUPP) if wanted.is_empty() => return Ok(()),
+        Err(error) => return Err(of(error)),
+    };
+    for name in there.split(|byte| *byte == 0).filter(|name| name.starts_with(USER)) {
+        if !wanted.iter().any(|(known, _)| known == name) {
+            rustix::fs::fremovexattr(file, name).map_err(of)?;
+        }
+    }
+    wanted
+        .iter()
+        .try_for_each(|(name, value)| rustix::fs::fsetxattr(file, &name[..], value, XattrFlags::empty()).map_err(of))
 }
 
 fn mode(bits: u16) -> Mode {
@@ -128,7 +164,7 @@ impl Target {
     }
 
     /// Opens a folder at a checked path beneath the top, without following a symbolic link anywhere.
-    fn open_beneath(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd, FileError> {
+    pub(super) fn open_beneath(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd, FileError> {
         if self.has_openat2 {
             let path = if path.is_empty() { b"." } else { path };
             let opened = rustix::fs::openat2(&self.top, path, flags, Mode::empty(), RESOLVE);
@@ -151,7 +187,7 @@ impl Target {
         folder.ok_or(FileError::Missing)
     }
 
-    fn folder(&mut self, path: &[u8]) -> Result<Arc<OwnedFd>, FileError> {
+    pub(super) fn folder(&mut self, path: &[u8]) -> Result<Arc<OwnedFd>, FileError> {
         if let Some((recent, folder)) = &self.recent
             && recent == path
         {
@@ -162,8 +198,13 @@ impl Target {
         Ok(folder)
     }
 
+    /// Forgets the folder that was opened last: it may be gone.
+    pub(super) fn forget_recent(&mut self) {
+        self.recent = None;
+    }
+
     /// The file, directory or link at a checked path, if there is one.
-    fn stat(&mut self, path: &[u8]) -> Result<Option<Stat>, FileError> {
+    pub(super) fn stat(&mut self, path: &[u8]) -> Result<Option<Stat>, FileError> {
         let (folder, name) = names::split(path);
         let folder = match self.folder(folder) {
             Err(FileError::Missing) => return Ok(None),
@@ -200,6 +241,7 @@ impl Target {
     pub(super) fn settle(&mut self, entry: &Entry) -> Result<(), FileError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = self.open_beneath(&entry.path, flags)?;
+        keep(&folder, &entry.more)?;
         rustix::fs::fchmod(&folder, mode(entry.mode)).map_err(FileError::of)?;
         rustix::fs::futimens(&folder, &times(entry.modified)).map_err(FileError::of)
     }
@@ -216,10 +258,12 @@ impl Target {
         if stat.st_size as u64 != size || modified != entry.modified {
             return Ok(false);
         }
-        if !dry_run && stat.st_mode & 0o777 != u32::from(entry.mode) {
+        let kept = !entry.more.is_nothing();
+        if !dry_run && (kept || stat.st_mode & 0o777 != u32::from(entry.mode)) {
             let (folder, name) = names::split(&entry.path);
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let file = rustix::fs::openat(&*self.folder(folder)?, name, flags, Mode::empty()).map_err(FileError::of)?;
+            keep(&file, &entry.more)?;
             rustix::fs::fchmod(&file, mode(entry.mode)).map_err(FileError::of)?;
         }
         Ok(true)
@@ -250,6 +294,11 @@ impl Target {
             Err(error) => return Err(FileError::of(error)),
         }
         rustix::fs::symlinkat(to, &*folder, &part).map_err(FileError::of)?;
+        if let Some((user, group)) = entry.more.owner {
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+            rustix::fs::chownat(&*folder, &part, Some(user), Some(group), flags).map_err(FileError::of)?;
+        }
         rustix::fs::renameat(&*folder, &part, &*folder, name).map_err(FileError::of)
     }
 
@@ -290,7 +339,8 @@ impl Target {
                 digests.insert(block, wanted);
             }
         }
-        let mut partial = Partial { folder, name: name.to_vec(), file, journal: Some(journal), source, digests };
+        let (name, sparse) = (name.to_vec(), entry.more.sparse);
+        let mut partial = Partial { folder, name, file, journal: Some(journal), source, sparse, fresh: false, digests };
         // Only the records of valid blocks stay in the journal; later ones are appended.
         partial.rewrite_journal()?;
         Ok(Some(partial))
@@ -315,7 +365,8 @@ impl Target {
             None
         };
         let digests = BTreeMap::new();
-        let mut partial = Partial { folder, name: name.to_vec(), file: file.into(), journal, source, digests };
+        let (name, file, sparse) = (name.to_vec(), file.into(), entry.more.sparse);
+        let mut partial = Partial { folder, name, file, journal, source, sparse, fresh: true, digests };
         let begun = partial.rewrite_journal().and_then(|()| partial.allocate());
         match begun {
             Ok(()) => Ok(partial),
@@ -374,7 +425,7 @@ impl Partial {
 
     /// Allocates the disk space of the whole file now, so that a full disk is noticed before anything is sent.
     fn allocate(&self) -> Result<(), FileError> {
-        if self.journal.is_none() {
+        if self.journal.is_none() || self.sparse {
             return Ok(());
         }
         match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, self.source.size) {
@@ -420,7 +471,11 @@ impl Partial {
         }
         let digest = digest::of_block(bytes, block, self.source.size, self.source.block.into());
         let said = |error: std::io::Error| Some(FileError::of_io(&error));
-        self.file.write_all_at(bytes, offset).map_err(said)?;
+        let holes = self.sparse && self.fresh && !self.digests.contains_key(&(block as u32));
+        match holes {
+            true => self.write_around_zeros(offset, bytes).map_err(said)?,
+            false => self.file.write_all_at(bytes, offset).map_err(said)?,
+        }
         if let Some(journal) = &self.journal
             && self.digests.get(&(block as u32)) != Some(&digest)
         {
@@ -429,6 +484,36 @@ impl Partial {
         }
         self.digests.insert(block as u32, digest);
         Ok(())
+    }
+
+    /// Writes the pages of a block that are not all zero.
+    fn write_around_zeros(&self, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
+        let pages = bytes.chunks(PAGE).enumerate().filter(|(_, page)| page.iter().any(|byte| *byte != 0));
+        let mut run: Option<(usize, usize)> = None;
+        let write = |(from, until): (usize, usize)| self.file.write_all_at(&bytes[from..until], offset + from as u64);
+        for (place, page) in pages {
+            let (from, until) = (place * PAGE, place * PAGE + page.len());
+            run = match run {
+                Some((first, end)) if end == from => Some((first, until)),
+                Some(before) => {
+                    write(before)?;
+                    Some((from, until))
+                }
+                None => Some((from, until)),
+            };
+        }
+        run.map_or(Ok(()), write)
+    }
+
+    /// Writes a block of zeros.
+    ///
+    /// # Errors
+    /// As for [`Partial::write`].
+    pub(super) fn write_zeros(&mut self, offset: u64, length: u32) -> Result<(), Option<FileError>> {
+        if length > self.source.block {
+            return Err(None);
+        }
+        self.write(offset, &vec![0; length as usize])
     }
 
     /// Has the written file this hash?
@@ -440,6 +525,7 @@ impl Partial {
     /// Gives the file its size, mode and time.
     pub(super) fn dress(&self, entry: &Entry) -> Result<(), FileError> {
         rustix::fs::ftruncate(&self.file, self.source.size).map_err(FileError::of)?;
+        keep(&self.file, &entry.more)?;
         rustix::fs::fchmod(&self.file, mode(entry.mode)).map_err(FileError::of)?;
         rustix::fs::futimens(&self.file, &times(entry.modified)).map_err(FileError::of)
     }

@@ -2,10 +2,13 @@
 //! offered.
 
 use super::CopyError;
+use super::exclude::Exclude;
 use super::file_error::FileError;
 use super::message::{Entry, Kind, Modified, SIZE_MAX};
+use super::more::{self, ATTRIBUTES_MAX, Attributes, More, USER};
 use super::names::{self, join};
-use std::collections::BTreeSet;
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Metadata;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -13,6 +16,19 @@ use std::path::{Path, PathBuf};
 
 /// The most entries of one copy: ours, 16 Mi, some 4 GB of names.
 const ENTRIES_MAX: usize = 1 << 24;
+
+/// Properties of files that a copy keeps besides contents, modes and times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Preserve {
+    /// Runs of zeros of files with holes take no room at the server, and are not sent.
+    pub sparse: bool,
+    /// Several names of one file stay names of one file.
+    pub hard_links: bool,
+    /// Extended attributes whose names begin with `user.`.
+    pub attributes: bool,
+    /// Users and groups, by number. The server must allow it.
+    pub owners: bool,
+}
 
 /// An entry, and its place on this host.
 #[derive(Clone, Debug)]
@@ -34,6 +50,15 @@ pub struct Tree {
     pub bytes: u64,
     /// Files.
     pub files: u64,
+    /// The contents of a source go into the directory of the copy itself.
+    pub at_top: bool,
+    /// The names that are left out.
+    pub(super) exclude: Exclude,
+    preserve: Preserve,
+    /// The first name of each file that has several.
+    firsts: BTreeMap<(u64, u64), Vec<u8>>,
+    /// Further names of files: the last entries.
+    hard: Vec<Item>,
 }
 
 /// The time of its last change.
@@ -47,7 +72,15 @@ impl Tree {
     /// # Errors
     /// If a source does not exist, or two have one name.
     pub fn of(sources: &[PathBuf]) -> Result<Tree, CopyError> {
-        let mut tree = Tree::default();
+        Tree::of_chosen(sources, Preserve::default(), &Exclude::default())
+    }
+
+    /// Reads all sources without what `exclude` leaves out, and with more of each file.
+    ///
+    /// # Errors
+    /// As for [`Tree::of`].
+    pub fn of_chosen(sources: &[PathBuf], preserve: Preserve, exclude: &Exclude) -> Result<Tree, CopyError> {
+        let mut tree = Tree { preserve, exclude: exclude.clone(), ..Tree::default() };
         let mut names = BTreeSet::new();
         for source in sources {
             let bytes = source.as_os_str().as_bytes();
@@ -56,6 +89,7 @@ impl Tree {
                 CopyError::Option(format!("{}: {error}; name a file or directory", source.display()))
             })?;
             if contents {
+                tree.at_top = true;
                 // The path without the dot at its end.
                 tree.folder(source.components().as_path(), &[])?;
                 continue;
@@ -70,6 +104,11 @@ impl Tree {
             }
             tree.one(source.clone(), name.to_vec(), &data)?;
         }
+        let mut hard = std::mem::take(&mut tree.hard);
+        for (item, id) in hard.iter_mut().zip(tree.items.len() as u32..) {
+            item.entry.id = id;
+        }
+        tree.items.append(&mut hard);
         Ok(tree)
     }
 
@@ -95,6 +134,9 @@ impl Tree {
 
     fn one(&mut self, from: PathBuf, path: Vec<u8>, data: &Metadata) -> Result<(), CopyError> {
         let kind = data.file_type();
+        if self.exclude.leaves_out(&path, kind.is_dir()) {
+            return Ok(());
+        }
         let kind = if kind.is_file() {
             Ok(Kind::File(data.len()))
                 .and_then(|k| if data.len() > SIZE_MAX { Err(FileError::TooLarge) } else { Ok(k) })
@@ -112,14 +154,16 @@ impl Tree {
             debug_assert!(kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device());
             Err(FileError::Special)
         };
-        let kind = match kind.and_then(|kind| names::check(&path).map(|()| kind)) {
-            Ok(kind) => kind,
-            Err(file_error) => {
-                self.failures.push((from, file_error));
-                return Ok(());
-            }
-        };
-        if self.items.len() >= ENTRIES_MAX {
+        let checked = kind.and_then(|kind| names::check(&path).map(|()| kind));
+        let (kind, more) =
+            match checked.and_then(|kind| Ok((self.first_or_other(kind, &path, data), self.more(&from, data)?))) {
+                Ok(both) => both,
+                Err(file_error) => {
+                    self.failures.push((from, file_error));
+                    return Ok(());
+                }
+            };
+        if self.items.len() + self.hard.len() >= ENTRIES_MAX {
             let what = "more than 16,777,216 files, directories and links: copy them in parts";
             return Err(CopyError::Option(format!("{}: {what}", from.display())));
         }
@@ -129,7 +173,61 @@ impl Tree {
         }
         let folder = matches!(kind, Kind::Directory).then(|| path.clone());
         let (id, mode) = (self.items.len() as u32, (data.mode() & 0o777) as u16);
-        self.items.push(Item { entry: Entry { id, path, mode, modified: modified(data), kind }, from: from.clone() });
+        let is_hard = matches!(kind, Kind::Hard(_));
+        let entry = Entry { id, path, mode, modified: modified(data), kind, more };
+        let list = if is_hard { &mut self.hard } else { &mut self.items };
+        list.push(Item { entry, from: from.clone() });
         folder.map_or(Ok(()), |path| self.folder(&from, &path))
     }
+
+    /// The kind of a file, unless it is another name of one that was found before.
+    fn first_or_other(&mut self, kind: Kind, path: &[u8], data: &Metadata) -> Kind {
+        if !self.preserve.hard_links || !matches!(kind, Kind::File(_)) || data.nlink() < 2 {
+            return kind;
+        }
+        match self.firsts.get(&(data.dev(), data.ino())) {
+            Some(first) => Kind::Hard(first.clone()),
+            None => {
+                self.firsts.insert((data.dev(), data.ino()), path.to_vec());
+                kind
+            }
+        }
+    }
+
+    fn more(&self, from: &Path, data: &Metadata) -> Result<More, FileError> {
+        let Preserve { sparse, attributes, owners, .. } = self.preserve;
+        let wanted = attributes && !data.is_symlink();
+        Ok(More {
+            // Blocks have 512 bytes here, whatever the file system's are.
+            sparse: sparse && data.is_file() && data.blocks() < data.len() / 512,
+            owner: owners.then(|| (data.uid(), data.gid())),
+            attributes: if wanted { Some(attributes_of(from)?) } else { None },
+        })
+    }
+}
+
+/// The extended attributes of a file or directory whose names begin with `user.`.
+fn attributes_of(path: &Path) -> Result<Attributes, FileError> {
+    let mut list = vec![0u8; 64 << 10];
+    let length = match rustix::fs::llistxattr(path, &mut list) {
+        Ok(length) => length,
+        Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+        Err(Errno::RANGE) => return Err(FileError::Attributes),
+        Err(error) => return Err(FileError::of(error)),
+    };
+    let mut found = Vec::new();
+    let mut names: Vec<&[u8]> = list[..length].split(|byte| *byte == 0).filter(|name| name.starts_with(USER)).collect();
+    names.sort_unstable();
+    for name in names {
+        let mut value = vec![0u8; ATTRIBUTES_MAX];
+        match rustix::fs::lgetxattr(path, name, &mut value) {
+            Ok(length) => value.truncate(length),
+            // It is gone.
+            Err(Errno::NODATA) => continue,
+            Err(Errno::RANGE) => return Err(FileError::Attributes),
+            Err(error) => return Err(FileError::of(error)),
+        }
+        found.push((name.to_vec(), value));
+    }
+    if more::size(&found) > ATTRIBUTES_MAX { Err(FileError::Attributes) } else { Ok(found) }
 }

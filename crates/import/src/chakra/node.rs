@@ -49,7 +49,7 @@ pub(super) struct Node {
 }
 
 /// An attribute's value. Of lists nothing is read.
-enum Attribute<'a> {
+pub(super) enum Attribute<'a> {
     Integer(i128),
     Float(f64),
     Text(&'a [u8]),
@@ -84,13 +84,9 @@ pub(super) fn check_metadata(message: &[u8]) -> Result<(), Malformed> {
 }
 
 impl Node {
-    /// Reads a message.
-    ///
-    /// # Errors
-    /// A malformed message: the error is the end of a sentence about it.
-    pub(super) fn read(message: &[u8]) -> Result<Node, String> {
-        let cut = |_: Malformed| "is no node: its fields do not fit".to_string();
-        let mut node = Node {
+    /// A computation of no time, without attributes.
+    pub(super) fn empty() -> Node {
+        Node {
             id: 0,
             name: String::new(),
             kind: NodeType::Compute,
@@ -111,7 +107,16 @@ impl Node {
             group: None,
             groups: None,
             some_dimensions: false,
-        };
+        }
+    }
+
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// A malformed message: the error is the end of a sentence about it.
+    pub(super) fn read(message: &[u8]) -> Result<Node, String> {
+        let cut = |_: Malformed| "is no node: its fields do not fit".to_string();
+        let mut node = Node::empty();
         let mut kind = 0;
         let mut inputs: &[u8] = &[];
         let mut fields = Fields(message);
@@ -130,7 +135,16 @@ impl Node {
                 _ => {}
             }
         }
-        node.kind = match kind {
+        node.set_kind(kind)?;
+        if node.kind == NodeType::Metadata && node.name.contains("process_group:init") {
+            node.groups = groups(inputs);
+        }
+        Ok(node)
+    }
+
+    /// Sets its type by the number of the schema.
+    pub(super) fn set_kind(&mut self, kind: u64) -> Result<(), String> {
+        self.kind = match kind {
             1 => NodeType::Metadata,
             2 => NodeType::Load,
             3 => NodeType::Store,
@@ -138,12 +152,9 @@ impl Node {
             5 => NodeType::Send,
             6 => NodeType::Receive,
             7 => NodeType::Collective,
-            other => return Err(format!("is node {} of type {other}, which does not exist", node.id)),
+            other => return Err(format!("is node {} of type {other}, which does not exist", self.id)),
         };
-        if node.kind == NodeType::Metadata && node.name.contains("process_group:init") {
-            node.groups = groups(inputs);
-        }
-        Ok(node)
+        Ok(())
     }
 
     fn attribute(&mut self, message: &[u8]) -> Result<(), String> {
@@ -175,6 +186,11 @@ impl Node {
                 _ => Attribute::Other,
             };
         }
+        self.set(name, &found)
+    }
+
+    /// Sets an attribute.
+    pub(super) fn set(&mut self, name: &[u8], found: &Attribute<'_>) -> Result<(), String> {
         let within = |low: i128, high: i128| -> Result<i128, String> {
             let wrong = || format!("has an attribute {} that is no whole number from {low} to {high}", short(name));
             found.integer().filter(|n| (low..=high).contains(n)).ok_or_else(wrong)
@@ -182,7 +198,7 @@ impl Node {
         // A rank of -1 stands for none.
         let rank = || within(-1, (1 << 31) - 1).map(|n| u32::try_from(n).ok());
         let amount = || match found {
-            Attribute::Float(number) if number.is_finite() && number >= 0.0 => Ok(number),
+            Attribute::Float(number) if number.is_finite() && *number >= 0.0 => Ok(*number),
             _ => within(0, 1 << 100).map(|n| n as f64),
         };
         match name {

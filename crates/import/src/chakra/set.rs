@@ -1,10 +1,14 @@
 //! The files of a Chakra trace: one per rank, `PREFIX.RANK.et`.
 
-use super::{Options, Reader};
+use super::{Options, Reader, json};
 use crate::problem::Problems;
 use crate::trace::{RANKS_MAX, Trace, problem};
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
+
+/// Bytes of a JSON file that tell whether it is a trace: ours.
+const BEGINNING: u64 = 4096;
 
 /// The files of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,11 +21,32 @@ pub struct Set {
     pub groups: Option<PathBuf>,
 }
 
-/// The prefix and the rank of a file called `PREFIX.RANK.et`.
+/// The prefix and the rank of a file called `PREFIX.RANK.et`, or `PREFIX.RANK.json` if it is a trace.
 fn parts(path: &Path) -> Option<(&str, u32)> {
-    let name = path.file_name()?.to_str()?.strip_suffix(".et")?;
+    let name = path.file_name()?.to_str()?;
+    let (name, is_json) = match (name.strip_suffix(".et"), name.strip_suffix(".json")) {
+        (Some(name), _) => (name, false),
+        (None, Some(name)) => (name, true),
+        (None, None) => return None,
+    };
     let (prefix, rank) = name.rsplit_once('.')?;
-    Some((prefix, rank.parse().ok()?))
+    let rank = rank.parse().ok()?;
+    (!is_json || is_json_trace(path)).then_some((prefix, rank))
+}
+
+/// Is this a file of a Chakra trace: one that ends in `.et`, or JSON with nodes of one?
+pub fn is_trace(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "et") || is_json_trace(path)
+}
+
+/// Does this JSON file begin as a trace does?
+fn is_json_trace(path: &Path) -> bool {
+    if path.extension().is_none_or(|ending| ending != "json") || !path.is_file() {
+        return false;
+    }
+    let mut start = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(BEGINNING).read_to_end(&mut start));
+    read.is_ok() && json::is_trace(&String::from_utf8_lossy(&start))
 }
 
 /// The path of `PREFIX` for a file `PREFIX.RANK.et`; `None` for any other name.
@@ -76,7 +101,8 @@ pub fn files_of(path: &Path) -> Result<Set, Problems> {
         return Ok(single(path));
     }
     if let Some(missing) = (0..count).find(|rank| !ranks.contains_key(rank)) {
-        let what = format!("has {count} files, and none called {prefix}.{missing}.et");
+        let ending = ranks.values().next().and_then(|path| path.extension()).unwrap_or_default().display();
+        let what = format!("has {count} files, and none called {prefix}.{missing}.{ending}");
         return wrong(what, "ranks are numbered from 0, without gaps");
     }
     if count > RANKS_MAX {
@@ -110,6 +136,10 @@ impl Set {
         }
         for path in &self.files {
             let file = path.display().to_string();
+            if path.extension().is_some_and(|ending| ending == "json") {
+                reader.rank_of_json(&file, &crate::read_file(path)?)?;
+                continue;
+            }
             let opened = std::fs::File::open(path).and_then(|opened| match opened.metadata()?.is_dir() {
                 true => Err(std::io::Error::other("it is a folder")),
                 false => Ok(opened),

@@ -23,10 +23,28 @@ pub(super) struct Model {
     pub(super) top_k: u64,
     /// Input and output embeddings share one matrix.
     pub(super) tied: bool,
+    /// Experts that every token visits, at the rank that has the token.
+    pub(super) shared_experts: u64,
+    /// Multi-head latent attention: keys and values are made from a short vector of each token.
+    pub(super) latent: Option<Latent>,
+    /// The first layers that have a dense network of this width, and no experts: `(layers, width)`. They count in the
+    /// number of parameters only; runs take them for layers with experts.
+    pub(super) dense_first: (u64, u64),
+}
+
+/// The widths of multi-head latent attention (arXiv 2405.04434, section 2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Latent {
+    /// Of the vector from which queries are made; 0: they are made from the token itself.
+    pub(super) query: u64,
+    /// Of the vector from which keys and values are made.
+    pub(super) key_value: u64,
+    /// Of the part of a key that has the position, and that all heads share.
+    pub(super) rope: u64,
 }
 
 /// Names of the table below.
-pub(super) const NAMES: [&str; 14] = [
+pub(super) const NAMES: [&str; 15] = [
     "llama-7b",
     "llama-13b",
     "llama-70b",
@@ -41,10 +59,11 @@ pub(super) const NAMES: [&str; 14] = [
     "mixtral-8x22b",
     "qwen3-30b-a3b",
     "qwen3-235b-a22b",
+    "deepseek-v3",
 ];
 
 /// A model of the table. Sources: arXiv 2307.09288 (Llama 2), 2407.21783 (Llama 3), 2104.04473 table 1 and 2205.05198
-/// (GPT), the published configurations of Mixtral and Qwen3.
+/// (GPT), 2412.19437 (DeepSeek-V3), the published configurations of Mixtral and Qwen3.
 fn named(name: &str) -> Model {
     let llama = |layers, hidden, heads, kv_heads, ffn| Model {
         layers,
@@ -59,6 +78,9 @@ fn named(name: &str) -> Model {
         experts: 0,
         top_k: 0,
         tied: false,
+        shared_experts: 0,
+        latent: None,
+        dense_first: (0, 0),
     };
     let llama3 = |layers, hidden, heads, ffn| Model {
         vocabulary: 128_256,
@@ -93,6 +115,15 @@ fn named(name: &str) -> Model {
         "mixtral-8x22b" => Model { experts: 8, top_k: 2, vocabulary: 32_768, ..llama(56, 6144, 48, 8, 16_384) },
         "qwen3-30b-a3b" => qwen(48, 2048, 32, 768),
         "qwen3-235b-a22b" => qwen(94, 4096, 64, 1536),
+        "deepseek-v3" => Model {
+            vocabulary: 129_280,
+            experts: 256,
+            top_k: 8,
+            shared_experts: 1,
+            latent: Some(Latent { query: 1536, key_value: 512, rope: 64 }),
+            dense_first: (3, 18_432),
+            ..llama(61, 7168, 128, 128, 2048)
+        },
         _ => llama(32, 4096, 32, 32, 11_008),
     }
 }
@@ -146,6 +177,30 @@ pub(super) fn read(section: &Section<'_>) -> Option<Model> {
     model.sequence = count("sequence", 1, 1 << 24).unwrap_or(model.sequence);
     model.experts = count("experts", 0, 1 << 14).unwrap_or(model.experts);
     model.top_k = count("top_k", 1, 1 << 10).unwrap_or(model.top_k);
+    model.shared_experts = count("shared_experts", 0, 1 << 10).unwrap_or(model.shared_experts);
+    if model.shared_experts > 0 && model.experts == 0 {
+        section.wrong("shared_experts", "needs a model with experts", "write experts and top_k, or name such a model");
+    }
+    let (key_value, query, rope) =
+        (count("kv_rank", 0, 1 << 20), count("q_rank", 0, 1 << 20), count("rope_dim", 0, 1 << 16));
+    model.latent = match (model.latent, key_value) {
+        (_, Some(0)) => None,
+        (known, key_value) => {
+            let made = key_value.map(|key_value| Latent { query: 0, key_value, rope: 64 });
+            known.map(|known| Latent { key_value: key_value.unwrap_or(known.key_value), ..known }).or(made)
+        }
+    };
+    match &mut model.latent {
+        Some(latent) => {
+            latent.query = query.unwrap_or(latent.query);
+            latent.rope = rope.unwrap_or(latent.rope);
+        }
+        None => {
+            for key in ["q_rank", "rope_dim"].into_iter().filter(|key| section.has(key)) {
+                section.wrong(key, "belongs to latent attention", "write kv_rank, too, or remove it");
+            }
+        }
+    }
     if model.experts > 0 && !(1..=model.experts).contains(&model.top_k) {
         section.wrong("top_k", format!("must be 1 to {}, the experts", model.experts), "correct it");
     }
@@ -155,6 +210,12 @@ pub(super) fn read(section: &Section<'_>) -> Option<Model> {
 impl Model {
     /// Parameters of the attention of a layer: queries, keys, values and output.
     pub(super) fn attention(&self) -> u64 {
+        if let Some(Latent { query, key_value, rope }) = self.latent {
+            let queries = self.heads * (self.head_dim + rope);
+            let queries = if query == 0 { self.hidden * queries } else { (self.hidden + queries) * query };
+            let keys = self.hidden * (key_value + rope) + key_value * 2 * self.heads * self.head_dim;
+            return queries + keys + self.heads * self.head_dim * self.hidden;
+        }
         2 * self.hidden * self.head_dim * (self.heads + self.kv_heads)
     }
 
@@ -165,7 +226,8 @@ impl Model {
 
     /// Parameters of a layer without those of experts. All ranks of a tensor-parallel group share them.
     pub(super) fn dense(&self) -> u64 {
-        self.attention() + if self.experts == 0 { self.network() } else { self.hidden * self.experts }
+        let moe = self.hidden * self.experts + self.shared_experts * self.network();
+        self.attention() + if self.experts == 0 { self.network() } else { moe }
     }
 
     /// Parameters of an embedding.
@@ -176,7 +238,11 @@ impl Model {
     /// All parameters.
     pub(super) fn parameters(&self) -> u64 {
         let embeddings = if self.tied { 1 } else { 2 };
-        u64::from(self.layers) * (self.dense() + self.experts * self.network()) + embeddings * self.embedding()
+        let layer = self.dense() + self.experts * self.network();
+        let (first, width) = self.dense_first;
+        let first = first.min(u64::from(self.layers));
+        let dense = self.attention() + self.network() / self.ffn.max(1) * width;
+        (u64::from(self.layers) - first) * layer + first * dense + embeddings * self.embedding()
     }
 
     /// Floating-point operations of the attention of one token, forward: its matrices, and scores and values over the
@@ -187,12 +253,18 @@ impl Model {
 
     /// The part of these operations for scores and values.
     pub(super) fn scores_flops(&self) -> f64 {
-        4.0 * self.sequence as f64 * (self.heads * self.head_dim) as f64
+        let rope = self.latent.map_or(0, |latent| latent.rope);
+        2.0 * self.sequence as f64 * (self.heads * (2 * self.head_dim + rope)) as f64
     }
 
     /// Floating-point operations, forward, of the feed-forward networks that a token visits.
     pub(super) fn network_flops(&self) -> f64 {
         2.0 * self.network() as f64 * self.top_k.max(1) as f64
+    }
+
+    /// Floating-point operations, forward, of the experts that every token visits.
+    pub(super) fn shared_flops(&self) -> f64 {
+        2.0 * (self.network() * self.shared_experts) as f64
     }
 
     /// Floating-point operations, forward, of the output embedding for one token.
@@ -222,6 +294,7 @@ mod tests {
             ("mixtral-8x22b", 140.6),
             ("qwen3-30b-a3b", 30.5),
             ("qwen3-235b-a22b", 235.1),
+            ("deepseek-v3", 671.0),
         ] {
             let found = named(name).parameters() as f64 / 1e9;
             assert!((found / billions - 1.0).abs() < 0.01, "{name}: {found}");

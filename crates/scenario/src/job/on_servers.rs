@@ -72,6 +72,7 @@ impl OnServers {
             parts: self.parts,
             window: self.window,
             gradient_bytes: 2,
+            fp8_dispatch: false,
             placement: if self.random { Placement::Random } else { Placement::Packed },
             algorithm: self.algorithm.clone(),
             tuner: None,

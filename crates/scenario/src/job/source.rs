@@ -86,14 +86,14 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, name: &str) -> Op
     }
 }
 
-/// A folder, a name that ends in `.et`, or a prefix of such names.
+/// A folder, a file of a trace, or a prefix of such names.
 fn is_chakra(path: &Path) -> bool {
-    path.is_dir() || path.extension().is_some_and(|extension| extension == "et") || !path.exists() && prefixes(path)
+    path.is_dir() || chakra::is_trace(path) || !path.exists() && prefixes(path)
 }
 
 fn prefixes(path: &Path) -> bool {
     let Some(name) = path.file_name() else { return false };
-    path.with_file_name(format!("{}.0.et", name.to_string_lossy())).exists()
+    ["et", "json"].iter().any(|ending| path.with_file_name(format!("{}.0.{ending}", name.to_string_lossy())).exists())
 }
 
 fn trace_of_chakra(section: &Section<'_>, scenario: &Scenario, path: &Path) -> Result<Arc<Trace>, Problems> {
@@ -126,7 +126,7 @@ fn other(section: &Section<'_>, scenario: &Scenario, name: &str, path: &Path) ->
     }
     let (file, text) = scenario.read(name)?;
     if let Some(read) = Importer::of(&text).and_then(|importer| importer.trace) {
-        let gpus = section.count("gpus", 2, RANKS_MAX).map(|gpus| gpus as u32);
+        let gpus = section.count("gpus", 1, RANKS_MAX).map(|gpus| gpus as u32);
         return read(&file, &text, gpus).map(|trace| Source::Trace(Arc::new(trace)));
     }
     simai::parse(&file, &text).map(|workload| Source::Layers(Arc::new(workload)))
@@ -137,7 +137,7 @@ pub(super) fn ranks_of(section: &Section<'_>, trace: &Trace) -> Option<u32> {
     for key in key_names("job").filter(|key| !WITH_TRACE.contains(key) && section.has(key)) {
         section.wrong(key, "has no meaning with a trace, which says what each rank does", "remove it");
     }
-    let gpus = section.count("gpus", 2, RANKS_MAX).map(|gpus| gpus as u32);
+    let gpus = section.count("gpus", 1, RANKS_MAX).map(|gpus| gpus as u32);
     let there = trace.ranks.len() as u32;
     match gpus {
         None if trace.alike && !section.has("gpus") => {
@@ -150,11 +150,6 @@ pub(super) fn ranks_of(section: &Section<'_>, trace: &Trace) -> Option<u32> {
             None
         }
         gpus if trace.alike => gpus,
-        _ if there < 2 => {
-            let what = "has one rank, which sends nothing";
-            section.wrong("file", what, "name a trace of two ranks or more");
-            None
-        }
         _ => Some(there),
     }
 }

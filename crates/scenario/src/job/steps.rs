@@ -71,6 +71,8 @@ struct Back {
 
 /// Bytes of parameters and activations in bf16.
 const BF16: u64 = 2;
+/// Bytes of 32 elements in FP8 with their scales: one of 4 bytes for each 128 elements (arXiv 2412.19437, section 3.3.2).
+const FP8_SCALED: (u64, u64) = (33, 32);
 
 impl<'a> Writer<'a> {
     pub(super) fn new(written: &'a JobKeys, stage: u32, load: f64, fine: bool) -> Writer<'a> {
@@ -322,7 +324,12 @@ impl<'a> Writer<'a> {
         }
         let model = &self.written.model;
         let tokens = self.written.micro_batch * model.sequence;
-        let bytes = 2 * tokens * model.kv_heads * model.head_dim * BF16 / u64::from(self.written.tp);
+        let tp = u64::from(self.written.tp);
+        let bytes = match model.latent {
+            // All heads share it.
+            Some(latent) => tokens * (latent.key_value + latent.rope) * BF16,
+            None => 2 * tokens * model.kv_heads * model.head_dim * BF16 / tp,
+        };
         let last = self.last_computed();
         for collective in collectives {
             let after = [last, self.awaited.last().copied()];
@@ -330,9 +337,10 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// An all-to-all that sends tokens to their experts, or back.
-    fn experts(&mut self, layer: u32, after: u32) {
+    /// An all-to-all that sends tokens to their experts, or back; `out`: they may have a byte per element then.
+    fn experts(&mut self, layer: u32, after: u32, out: bool) {
         let bytes = self.activations() * self.written.model.top_k / u64::from(self.written.tp);
+        let bytes = if out && self.written.fp8_dispatch { bytes / BF16 * FP8_SCALED.0 / FP8_SCALED.1 } else { bytes };
         if self.written.ep > 1 {
             let after = [Some(after), self.awaited.last().copied()];
             self.blocking((stream::EP, EP, layer), (Sort::Expert, Kind::AllToAll, bytes, 1), &after);
@@ -349,9 +357,9 @@ impl<'a> Writer<'a> {
         let mut end = self.compute(FORWARD, layer, time, None);
         self.tensor(layer, 2, end);
         if moe {
-            self.experts(layer, end);
+            self.experts(layer, end, true);
             end = self.compute(FORWARD, layer, self.times.experts + logits, None);
-            self.experts(layer, end);
+            self.experts(layer, end, false);
         }
         self.computed.push(end);
         self.awaited.last().copied().unwrap_or(end)
@@ -368,9 +376,9 @@ impl<'a> Writer<'a> {
         let moe = self.written.model.experts > 0;
         if moe {
             let before = self.compute(BACKWARD, layer, logits, None);
-            self.experts(layer, before);
+            self.experts(layer, before, true);
             let end = self.compute(BACKWARD, layer, experts, None);
-            self.experts(layer, end);
+            self.experts(layer, end, false);
         }
         self.context(layer, &[Kind::AllGather]);
         let time = attention + if moe { Span::ZERO } else { logits };

@@ -42,7 +42,7 @@ impl Times {
         }
         let rank = written.tokens() as f64 / f64::from(written.tp) / written.reached;
         let time = |flops: f64| Span((flops * rank * 1e12).round() as u64);
-        let dense = if model.experts == 0 { model.network_flops() } else { 0.0 };
+        let dense = if model.experts == 0 { model.network_flops() } else { model.shared_flops() };
         let attention = model.attention_flops() + dense;
         let experts = if model.experts > 0 { model.network_flops() * load } else { 0.0 };
         let again = if written.recompute == Recompute::All { 3.0 } else { 2.0 };

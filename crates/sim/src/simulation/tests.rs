@@ -67,6 +67,7 @@ fn random_plan(seed: u64) -> Plan {
             pfc: None,
             cbfc: None,
             receive: None,
+            message_cost: Span::ZERO,
             llr: false,
             shared: None,
             adaptive_queue: Bytes(0),

@@ -328,7 +328,8 @@ impl Slice<'_> {
             let wake = host.wake_at;
             let transmit = self.next_transmission(h);
             let work = self.next_work(h);
-            let next = timer.min(transmit).min(wake).min(work);
+            let post = self.next_post(h);
+            let next = timer.min(transmit).min(wake).min(work).min(post);
             let host = &mut self.hosts.all[h];
             host.next_at = next;
             if next >= until {
@@ -338,6 +339,8 @@ impl Slice<'_> {
             let now = host.now;
             if work == next {
                 self.finish_work(h, now);
+            } else if post == next {
+                self.finish_post(h, now);
             } else if timer == next {
                 host.endpoint.handle_timeout(Time(now));
                 host.ask_again_at = 0;

@@ -2,6 +2,7 @@
 
 use super::Slice;
 use super::crossing::News;
+use super::hosts::Pending;
 use crate::road::Transit;
 use std::sync::Arc;
 use strandway_fabric::measure::FlowTime;
@@ -167,7 +168,7 @@ impl Slice<'_> {
                 Action::Rebuild(rebuild) => self.recorder.packets.rebuilt += rebuild.missing().count() as u64,
                 Action::Fragment(packet) => self.hosts.all[h].endpoint.send_fragment(packet),
                 Action::Stage { message, stage } => self.note_stage(h, message, stage, now),
-                Action::Post { channel, message } => self.post(h, channel, message, now),
+                Action::Post { channel, message } => self.work_for(h, channel, Some(message), now),
                 Action::Signal { to, at, order, word } => {
                     let target = self.config.cut.slice_of_host(to);
                     if target == self.config.index {
@@ -176,7 +177,7 @@ impl Slice<'_> {
                         self.fabric.outboxes[target].send_news(News::Signal { time: at.0, to: to.0, order, word });
                     }
                 }
-                Action::Close { channel } => self.close(h, channel, now),
+                Action::Close { channel } => self.work_for(h, channel, None, now),
                 Action::Control { channel, control } => {
                     let connection = self.connection(h, channel, now);
                     self.hosts.all[h].endpoint.send_control(Time(now), connection, control);
@@ -288,16 +289,52 @@ impl Slice<'_> {
         }
     }
 
-    /// A program posts a message.
-    fn post(&mut self, h: usize, channel: Channel, message: Message, now: u64) {
+    /// A program posts a message, or closes a channel. The host works for one message after the other, if that takes
+    /// time, and a channel is closed behind the messages that were posted before.
+    fn work_for(&mut self, h: usize, channel: Channel, message: Option<Message>, now: u64) {
+        let cost = if message.is_some() { self.config.plan.ports.message_cost.0 } else { 0 };
+        if let Some(posting) = &mut self.hosts.posting
+            && (cost > 0 || !posting[h].is_empty())
+        {
+            let free = posting[h].back().map_or(now, |last| last.due.max(now));
+            posting[h].push_back(Pending { due: free.saturating_add(cost), asked: now, channel, message });
+            return;
+        }
+        match message {
+            Some(message) => self.post(h, channel, message, (now, now)),
+            None => self.close(h, channel, now),
+        }
+    }
+
+    /// When the host's work for the next message is done; `u64::MAX` if there is none.
+    #[inline]
+    pub(super) fn next_post(&self, h: usize) -> u64 {
+        let Some(posting) = &self.hosts.posting else { return u64::MAX };
+        posting[h].front().map_or(u64::MAX, |pending| pending.due)
+    }
+
+    /// The host's work for a message is done: it goes to the endpoint.
+    #[cold]
+    pub(super) fn finish_post(&mut self, h: usize, now: u64) {
+        if let Some(pending) = self.hosts.posting.as_mut().and_then(|posting| posting[h].pop_front()) {
+            match pending.message {
+                Some(message) => self.post(h, pending.channel, message, (pending.asked, now)),
+                None => self.close(h, pending.channel, now),
+            }
+            self.hosts.all[h].ask_again_at = 0;
+        }
+    }
+
+    /// The endpoint gets a message that its program posted at `asked`.
+    fn post(&mut self, h: usize, channel: Channel, message: Message, (asked, now): (u64, u64)) {
         let flow = message.id.0;
         let has_row = self.has_row(message.id);
         if has_row {
-            self.recorder.records.start(flow, Time(now));
+            self.recorder.records.start(flow, Time(asked));
         } else {
-            self.hosts.open[h].push(OpenMessage { message: flow, at: now, spent: Spent::default() });
+            self.hosts.open[h].push(OpenMessage { message: flow, at: asked, spent: Spent::default() });
             if let Some(tally) = self.tally_of(message.id) {
-                tally.start(flow, Time(now));
+                tally.start(flow, Time(asked));
             }
         }
         self.hosts.fingerprints[h].add([STARTED, u64::from(flow), now]);
@@ -316,7 +353,8 @@ impl Slice<'_> {
             }
             return;
         }
-        self.hosts.under_way.insert(flow, Posted { at: now, spent, behind, waited: Span::ZERO, sent: None });
+        let waited = Span(now - asked);
+        self.hosts.under_way.insert(flow, Posted { at: asked, spent, behind, waited, sent: None });
     }
 
     /// The first or the last packet of a flow is sent for the first time. Until its first packet, a flow may have

@@ -11,7 +11,8 @@ use strandway_collective::{AnyApplication, Programs};
 use strandway_fabric::plan::Plan;
 use strandway_proto::account::Waits;
 use strandway_proto::application::Channel;
-use strandway_proto::{ConnectionId, HostId};
+use strandway_proto::units::Span;
+use strandway_proto::{ConnectionId, HostId, Message};
 
 /// The hosts of a slice with their programs. Lists have an element per host, in order, unless said otherwise.
 pub(crate) struct Hosts<'a> {
@@ -37,6 +38,8 @@ pub(crate) struct Hosts<'a> {
     pub(super) tables: Option<Box<Tables>>,
     /// The work of receiving, if it takes time.
     pub(super) work: Option<Vec<ReceiveWork>>,
+    /// Posts and closings that wait while their host works for earlier messages, if that takes time.
+    pub(super) posting: Option<Vec<VecDeque<Pending>>>,
     /// The flows that the hosts are sending.
     pub(super) under_way: BTreeMap<u32, Posted>,
 }
@@ -58,9 +61,22 @@ impl<'a> Hosts<'a> {
             all_programs: programs,
             tables: Tables::new(plan),
             work: plan.ports.receive.map(|_| vec![ReceiveWork::default(); count]),
+            posting: (plan.ports.message_cost > Span::ZERO).then(|| vec![VecDeque::new(); count]),
             under_way: BTreeMap::new(),
         }
     }
+}
+
+/// A message that a host is about to post, or a channel that its program closes behind such messages.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    /// When the host's work for it is done.
+    pub(super) due: u64,
+    /// When its program asked for it.
+    pub(super) asked: u64,
+    pub(super) channel: Channel,
+    /// `None`: the channel is closed.
+    pub(super) message: Option<Message>,
 }
 
 /// The packets that wait for a host's receiving threads.

@@ -47,6 +47,7 @@ pub fn ports(topology: &Topology, profile: &Profile) -> PortSettings {
         cbfc: None,
         llr: false,
         receive: None,
+        message_cost: Span::ZERO,
         data_queue: of(switch.queue_bdp),
         control_queue: of(switch.queue_bdp * 2.0),
         trim: switch.trimming.then_some(TrimSettings { size: 64 }),

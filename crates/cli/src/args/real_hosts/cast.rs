@@ -1,6 +1,6 @@
 //! The arguments of `strandway cast`.
 
-use super::{TeamArgs, WireArgs};
+use super::{ChoiceArgs, TeamArgs, WireArgs};
 use clap::Args as ClapArgs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -50,6 +50,8 @@ pub(crate) struct CastArgs {
     pub(crate) to_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) wire: WireArgs,
+    #[command(flatten)]
+    pub(crate) choice: ChoiceArgs,
     #[command(flatten)]
     pub(crate) team: TeamArgs,
     /// Rate of the slowest receiver, all planes together, such as 1Gbps: the sender does not exceed it [default without

@@ -1,6 +1,6 @@
 //! The arguments of `strandway copy`.
 
-use super::WireArgs;
+use super::{ChoiceArgs, WireArgs};
 use clap::Args as ClapArgs;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ hash before it gets its name. Files that are there already (same size and modifi
 the same command again: it continues where it stopped.
 
 A directory keeps its name, as with cp -r: data becomes DIR/data, but data/. copies its contents into DIR. Modes (rwx) and times are
-kept; owners are not. A symbolic link is copied as a link if it points into the copied directory.
+kept; holes, hard links, extended attributes and owners if asked for. A symbolic link is copied as a link if it points into the copied directory.
 
 Examples, on one host:
   strandway copy --serve backup &                             listens on [::1]:47931, or 127.0.0.1:47931 without IPv6
@@ -26,6 +26,9 @@ Two hosts:
   strandway copy data 10.0.0.2:monday --key key               with IPv4, if the server has --plane 10.0.0.2
 A line of 10 Gb/s, 80 ms there and back (both sides):
   strandway copy data '[fd00:1::2]:' --key key --rate 10Gbps --rtt 80ms
+As rsync -aHXS --delete --exclude '*.tmp' does; the server lets clients delete and give owners:
+  strandway copy --serve /srv/backup --key key --plane fd00:1::2 --allow delete,owner
+  strandway copy data/. '[fd00:1::2]:data' --key key -HXS --owner --delete --exclude '*.tmp' --progress
 Two planes:
   strandway copy --serve /srv/backup --key key --plane fd00:1::2 --plane fd00:2::2
   strandway copy data '[fd00:1::2],[fd00:2::2]:' --key key --plane fd00:1::1 --plane fd00:2::1
@@ -69,6 +72,21 @@ pub(crate) struct CopyArgs {
     /// Print what would be sent, and send nothing
     #[arg(long, conflicts_with = "serve")]
     pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) choice: ChoiceArgs,
+    /// Keep users and groups, by number; the server must --allow owner
+    #[arg(long, conflicts_with = "serve")]
+    pub(crate) owner: bool,
+    /// In the directories that are copied, remove at the server what is not here and not excluded; the server must --allow
+    /// delete. Nothing is removed if a file cannot be copied
+    #[arg(long, conflicts_with = "serve")]
+    pub(crate) delete: bool,
+    /// Print a line for each file: what has happened to it, and its bytes
+    #[arg(long, conflicts_with_all = ["serve", "quiet"])]
+    pub(crate) progress: bool,
+    /// With --serve: let clients give owners to files, or list and remove files
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', requires = "serve")]
+    pub(crate) allow: Vec<Allow>,
     /// With --serve: end when the first client has closed its connection
     #[arg(long, requires = "serve")]
     pub(crate) once: bool,
@@ -78,6 +96,13 @@ pub(crate) struct CopyArgs {
     /// Print neither progress nor summary
     #[arg(long, short)]
     pub(crate) quiet: bool,
+}
+
+/// An action of clients, besides writing files, that a server may allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Allow {
+    Owner,
+    Delete,
 }
 
 /// The default rate of a path; ours.

@@ -1,6 +1,6 @@
 //! `strandway cast`.
 
-use super::{team, wire};
+use super::{choice, team, wire};
 use crate::Failure;
 use crate::args::{CastArgs, Trust};
 use crate::outputs::{Outputs, Wanted};
@@ -116,6 +116,7 @@ fn send(args: &CastArgs) -> Result<(), Failure> {
         wait: args.wait,
         all_or_nothing: args.all_or_nothing,
         trusting: args.trust == Trust::Members,
+        preserve: choice::preserve(&args.choice, false),
         ..Options::new(team::options(&args.team, &config)?)
     };
     let wanted = Wanted { json: args.json.as_ref(), quiet: args.quiet, ..Wanted::default() };
@@ -129,7 +130,8 @@ fn send(args: &CastArgs) -> Result<(), Failure> {
         let (count, bytes) = receives.fold((0, 0), |(count, bytes), r| (count + 1, bytes + r.bytes));
         bar.show(bytes, status.bytes * count, || line(status));
     };
-    let summary = cast::send(node, &listeners, &args.sources, &options, &progress::interrupted, &mut each);
+    let sources = (&args.sources[..], &choice::exclude(&args.choice)?);
+    let summary = cast::send_chosen(node, &listeners, sources, &options, &progress::interrupted, &mut each);
     drop(bar);
     let summary = summary?;
     outputs.show(&summary_line(&summary));

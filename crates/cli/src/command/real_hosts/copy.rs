@@ -1,8 +1,8 @@
 //! `strandway copy`.
 
-use super::wire;
+use super::{choice, wire};
 use crate::Failure;
-use crate::args::CopyArgs;
+use crate::args::{Allow, CopyArgs};
 use crate::outputs::{Outputs, Wanted};
 use crate::progress::{self, RealBar};
 use std::ffi::OsStr;
@@ -11,7 +11,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use strandway_files::copy::{self, CopyError, Options, Served, Server, Status, Summary, shown};
+use strandway_files::copy::{
+    self, Allowed, CopyError, FileNews, Happened, News, Options, Request, Served, Server, Status, Summary, shown,
+};
 use strandway_proto::Span;
 use strandway_testbed::NodeFile;
 use strandway_udp::{Config, Node};
@@ -60,12 +62,14 @@ fn config(
 
 fn serve(args: &CopyArgs, directory: &Path) -> Result<(), Failure> {
     let outputs = Outputs::open(Wanted { quiet: args.quiet, ..Wanted::default() }, &[])?;
+    let allows = |what| args.allow.contains(&what);
+    let allowed = Allowed { owner: allows(Allow::Owner), delete: allows(Allow::Delete) };
     let (config, _) = config(args, || Ok(wire::loopback(PORT)), PORT)?;
     let (mut nodes, mut addresses) = (Vec::new(), Vec::new());
     for config in wire::with_both_loopbacks(&args.wire, config) {
         let node = Node::bind(config)?;
         addresses.extend(node.addresses()?);
-        nodes.push((node, Server::open(directory)?));
+        nodes.push((node, Server::open(directory)?.allowing(allowed)));
     }
     let at = wire::shown(addresses);
     outputs.show(&format!("serving {} on {at}; Ctrl-C ends\n", shown(directory)));
@@ -97,16 +101,30 @@ fn send(args: &CopyArgs) -> Result<(), Failure> {
     };
     let wanted = Wanted { json: args.json.as_ref(), quiet: args.quiet, ..Wanted::default() };
     let mut outputs = Outputs::open(wanted, &wire::inputs(&args.wire))?;
-    let options =
-        Options { limit: args.limit, dry_run: args.dry_run, ..Options::for_path(config.rate, config.base_rtt) };
+    let options = Options {
+        limit: args.limit,
+        dry_run: args.dry_run,
+        preserve: choice::preserve(&args.choice, args.owner),
+        delete: args.delete,
+        ..Options::for_path(config.rate, config.base_rtt)
+    };
+    let exclude = choice::exclude(&args.choice)?;
     let profile = config.profile.name.clone();
     let mut node = Node::bind(config)?;
     let bar = RealBar::of_copy(args.quiet);
-    let each = |status: &Status| bar.show(status.bytes_done, status.bytes, || line(status));
-    let summary = copy::copy(&mut node, &peer, &sources, &directory, &options, progress::interrupted, each);
+    let each = |news: News<'_>| match news {
+        News::Status(status) => bar.show(status.bytes_done, status.bytes, || line(status)),
+        News::File(news) => bar.line(&file_line(news, args.dry_run)),
+    };
+    let (directory, files) = (&directory[..], args.progress);
+    let request = Request { sources: &sources, directory, options: &options, exclude: &exclude, files };
+    let summary = copy::copy_request(&mut node, &peer, &request, progress::interrupted, each);
     drop(bar);
     let summary = summary?;
     outputs.show(&summary_line(&summary, args.dry_run));
+    if args.delete {
+        outputs.show(&removed_line(&summary, args.dry_run));
+    }
     outputs.json(|| json(&summary, &profile, args.dry_run))?;
     if summary.failures.is_empty() {
         return Ok(());
@@ -177,6 +195,27 @@ fn line(status: &Status) -> String {
     )
 }
 
+/// The line of a file.
+fn file_line(news: &FileNews, dry_run: bool) -> String {
+    let what = match news.what {
+        Happened::Sent => format!("sent, {}", bytes(news.bytes)),
+        Happened::Had => format!("was there, {}", bytes(news.bytes)),
+        Happened::Linked => "another name of a file".to_string(),
+        Happened::Removed if dry_run => "would be removed".to_string(),
+        Happened::Removed => "removed".to_string(),
+        Happened::Failed(why) => format!("not copied: {why}"),
+    };
+    format!("{}: {what}", shown(&news.path))
+}
+
+fn removed_line(summary: &Summary, dry_run: bool) -> String {
+    match (summary.kept, dry_run) {
+        (true, _) => "nothing was removed at the server, because files could not be copied\n".to_string(),
+        (false, true) => format!("{} file(s), link(s) and directories to remove at the server\n", summary.removed),
+        (false, false) => format!("{} file(s), link(s) and directories removed at the server\n", summary.removed),
+    }
+}
+
 /// A number of bytes with about three digits.
 pub(super) fn bytes(count: u64) -> String {
     let units = ["B", "kB", "MB", "GB", "TB"];
@@ -231,6 +270,7 @@ fn json(summary: &Summary, profile: &str, dry_run: bool) -> String {
         },
         "directories": summary.directories,
         "links": summary.links,
+        "removed": summary.removed,
         "loss": status.loss(),
         "again_bytes": status.again_bytes,
         "rebuilt_bytes": status.rebuilt_bytes,
