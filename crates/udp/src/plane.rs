@@ -570,7 +570,7 @@ impl Plane {
     pub(crate) fn receive(&mut self, inbox: &mut Inbox) -> bool {
         let mut any = self.socket.receive(inbox);
         if !any && inbox.failed() && self.hears_refusals && self.take_refusals() {
-            // What failed was the call for an earlier datagram of ours.
+            // The call for an earlier datagram of ours failed.
             any = self.socket.receive(inbox);
         }
         self.count_received(any, inbox)
