@@ -152,7 +152,7 @@ impl Ours {
             if now >= next
                 && let Some(connection) = peer
             {
-                let counters = node.connection_counters(connection).map_err(text)?;
+                let counters = node.observe().connection_counters(connection).map_err(text)?;
                 meter.set(&counters.received_bytes);
                 each(now, &counters.received_bytes);
             }

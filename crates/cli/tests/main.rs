@@ -19,6 +19,7 @@ mod node;
 mod operate;
 mod other_files;
 mod paths;
+mod sweeps;
 mod switch;
 mod switch_chaos;
 mod watch;

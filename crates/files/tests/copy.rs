@@ -208,7 +208,7 @@ fn a_directory_keeps_its_name_and_goes_where_it_is_told() {
         let refused = copy(&mut node, directory, &options()).expect_err("a path that leads elsewhere");
         assert!(matches!(refused, CopyError::Refused(_, FileError::BadPath)), "{refused}");
     }
-    assert_eq!(node.connections(), 0, "connections are closed behind a copy");
+    assert_eq!(node.observe().connections(), 0, "connections are closed behind a copy");
 }
 
 /// A copy that is interrupted when a part of a large file has arrived.

@@ -8,6 +8,7 @@
 mod cut;
 mod elements;
 pub mod message;
+mod options;
 mod reduce;
 pub mod switch_connection;
 pub mod terms;
@@ -15,4 +16,5 @@ pub mod worker;
 
 pub use cut::{Numbers, Sums};
 pub use elements::{Scale, read_elements};
-pub use reduce::{By, InNetwork, NetworkOptions, Reduced, Why};
+pub use options::{By, NetworkOptions, Reduced, Why};
+pub use reduce::InNetwork;

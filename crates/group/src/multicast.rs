@@ -161,7 +161,7 @@ impl Team {
         let (mut driver, linger) = (Driver::default(), op.rtt * LINGER);
         let now = self.now();
         let early = std::mem::take(&mut self.early);
-        let up = self.node.planes_up();
+        let up = self.node.observe().planes_up();
         let mut run = Run { team: self, op, began: Instant::now(), done: Done::default(), closed: None };
         rank.handle_event(now, &Event::Ports { up });
         rank.handle_timeout(now);

@@ -242,14 +242,8 @@ fn block(tb: &Element<'_, '_>, gpu: i64, layout: &Layout) -> Result<Block, Probl
 /// place that it reads.
 type Messages = BTreeMap<(i64, i64, i64), Vec<(u32, u32, usize, Option<i64>)>>;
 
-fn build(
-    algo: &Element<'_, '_>,
-    gpus: &BTreeMap<i64, BTreeMap<i64, Block>>,
-    chunks: u32,
-    collective: Collective,
-) -> Result<(Recipe, Option<Elsewhere>), Problems> {
-    let at = |line: usize, what: String, remedy: &str| super::trace::problem(algo.file, Some(line), "", what, remedy);
-    let mut made = RecipeBuilder::new(gpus.len() as u32, chunks);
+/// Adds all messages of the file to the algorithm.
+fn messages(made: &mut RecipeBuilder, gpus: &BTreeMap<i64, BTreeMap<i64, Block>>, chunks: u32) -> Messages {
     // Whether the receiver adds a message to its own chunks: by its place among those of its channel.
     let mut reduces: BTreeMap<(i64, i64, i64), Vec<bool>> = BTreeMap::new();
     for (&gpu, blocks) in gpus {
@@ -273,6 +267,18 @@ fn build(
             }
         }
     }
+    messages
+}
+
+fn build(
+    algo: &Element<'_, '_>,
+    gpus: &BTreeMap<i64, BTreeMap<i64, Block>>,
+    chunks: u32,
+    collective: Collective,
+) -> Result<(Recipe, Option<Elsewhere>), Problems> {
+    let at = |line: usize, what: String, remedy: &str| super::trace::problem(algo.file, Some(line), "", what, remedy);
+    let mut made = RecipeBuilder::new(gpus.len() as u32, chunks);
+    let messages = messages(&mut made, gpus, chunks);
     let mut elsewhere = None;
     let mut taken: BTreeMap<(i64, i64, i64), usize> = BTreeMap::new();
     let mut sent: BTreeMap<(i64, i64, i64), usize> = BTreeMap::new();

@@ -57,49 +57,17 @@ pub(crate) fn report_beside(
     let crowd = Crowd::new(experiment, measured);
     let alone = Alones::of(experiment);
     let seen = Seen::all(experiment, &lives, crowd.rows());
-    let fct = |keep: &dyn Fn(&Seen) -> bool| -> Vec<f64> {
-        seen().filter(|m| keep(m)).filter_map(|m| Some(m.life.completion()?.as_us())).collect()
-    };
-    let slowdown = |keep: &dyn Fn(&Seen) -> bool| -> Vec<f64> {
-        seen().filter(|m| keep(m)).filter_map(|m| Some(m.life.completion()?.as_us() / alone.us(&m))).collect()
-    };
-    let every = |_: &Seen| true;
     let unfinished = seen().filter(|m| m.life.finished.is_none()).count();
-    let mut times = fct(&every);
+    let mut times: Vec<f64> = seen().filter_map(|m| Some(m.life.completion()?.as_us())).collect();
     times.sort_unstable_by(f64::total_cmp);
     let received: Vec<f64> = seen().filter_map(|m| Some((m.life.received? - m.life.started?).as_us())).collect();
     let messages = seen().count();
     let not_received = messages - received.len();
-    let classes = experiment.classes.iter().enumerate().map(|(i, name)| {
-        let mine = |m: &Seen| usize::from(m.class) == i;
-        let times = fct(&mine);
-        let total = seen().filter(mine).count();
-        let unfinished = total - times.len();
-        let without = || crowd.of_class(i);
-        let rows = without().next().is_none();
-        ClassFacts {
-            name: name.clone(),
-            total: total as u64 + without().map(|p| p.total).sum::<u64>(),
-            finished: times.len() as u64 + without().map(|p| p.finished()).sum::<u64>(),
-            bytes: seen().filter(mine).map(|m| m.bytes).sum::<u64>() + without().map(|p| p.bytes).sum::<u64>(),
-            fct_us: match rows {
-                true => spread(times, unfinished),
-                false => unlisted::spread(&times, unfinished as u64, without()).0,
-            },
-            slowdown: if rows { spread(slowdown(&mine), unfinished) } else { Spread::default() },
-            fairness: match rows {
-                true => {
-                    flows::jain(seen().filter(mine).filter_map(|m| Some(m.bytes as f64 / m.life.completion()?.as_us())))
-                }
-                false => None,
-            },
-        }
-    });
+    let classes = (0..experiment.classes.len()).map(|class| class_facts(experiment, &crowd, &seen, &alone, class));
     let (fct_us, fct_cdf) = match crowd.is_empty() {
         true => (spread(times.clone(), unfinished), cdf(&times, messages)),
         false => unlisted::spread(&times, unfinished as u64, crowd.all()),
     };
-    let p = measured.packets;
     let mut report = Report {
         format: 1,
         version: env!("CARGO_PKG_VERSION").to_string(),
@@ -131,36 +99,13 @@ pub(crate) fn report_beside(
         fct_cdf,
         fct_us,
         received_us: if crowd.is_empty() { spread(received, not_received) } else { Spread::default() },
-        slowdown: if crowd.is_empty() { spread(slowdown(&every), unfinished) } else { Spread::default() },
-        goodput_gbps: flows::goodput(experiment, measured, &lives, &crowd),
-        packets: Packets {
-            sent: p.sent,
-            delivered: p.delivered,
-            dropped: p.dropped,
-            lost: p.lost,
-            trimmed: p.trimmed,
-            marked: p.marked,
-            retransmitted: p.retransmitted,
-            duplicates: p.duplicates,
-            discarded: p.discarded,
-            dropped_control: p.dropped_control,
-            lost_control: p.lost_control,
-            under_way: p.under_way(),
-            acks: p.acks,
-            nacks: p.nacks,
-            notifications: p.notifications,
-            timeouts: p.timeouts,
-            pauses: p.pauses,
-            retransmitted_share: flows::share(p.retransmitted, p.sent),
-            payload_link_bytes: flows::payload_link_bytes(experiment, measured),
-            chunks: p.chunks,
-            repairs: p.repairs,
-            copies: p.copies,
-            chunks_arrived: p.chunks_arrived,
-            rebuilt: p.rebuilt,
-            fragments: p.fragments,
-            fragments_arrived: p.fragments_arrived,
+        slowdown: if crowd.is_empty() {
+            spread(slowdowns(&seen, &alone, |_| true), unfinished)
+        } else {
+            Spread::default()
         },
+        goodput_gbps: flows::goodput(experiment, measured, &lives, &crowd),
+        packets: packets(experiment, measured),
         classes: classes.collect(),
         links: links::groups(experiment, measured),
         hottest: links::hottest(experiment, measured),
@@ -187,6 +132,81 @@ pub(crate) fn report_beside(
     report.notes.extend(needless(&report.packets));
     report.expect = expectations(experiment, &report, &lives);
     report
+}
+
+/// Completion times of these messages as multiples of those alone in the fabric.
+fn slowdowns<I: Iterator<Item = Seen>>(
+    seen: &impl Fn() -> I,
+    alone: &Alones<'_>,
+    keep: impl Fn(&Seen) -> bool,
+) -> Vec<f64> {
+    seen().filter(|m| keep(m)).filter_map(|m| Some(m.life.completion()?.as_us() / alone.us(&m))).collect()
+}
+
+/// The facts of one class of flows.
+fn class_facts<I: Iterator<Item = Seen>>(
+    experiment: &Experiment,
+    crowd: &Crowd<'_>,
+    seen: &impl Fn() -> I,
+    alone: &Alones<'_>,
+    class: usize,
+) -> ClassFacts {
+    let mine = |m: &Seen| usize::from(m.class) == class;
+    let times: Vec<f64> = seen().filter(mine).filter_map(|m| Some(m.life.completion()?.as_us())).collect();
+    let total = seen().filter(mine).count();
+    let unfinished = total - times.len();
+    let without = || crowd.of_class(class);
+    let rows = without().next().is_none();
+    ClassFacts {
+        name: experiment.classes[class].clone(),
+        total: total as u64 + without().map(|p| p.total).sum::<u64>(),
+        finished: times.len() as u64 + without().map(|p| p.finished()).sum::<u64>(),
+        bytes: seen().filter(mine).map(|m| m.bytes).sum::<u64>() + without().map(|p| p.bytes).sum::<u64>(),
+        slowdown: if rows { spread(slowdowns(seen, alone, mine), unfinished) } else { Spread::default() },
+        fairness: match rows {
+            true => {
+                flows::jain(seen().filter(mine).filter_map(|m| Some(m.bytes as f64 / m.life.completion()?.as_us())))
+            }
+            false => None,
+        },
+        fct_us: match rows {
+            true => spread(times, unfinished),
+            false => unlisted::spread(&times, unfinished as u64, without()).0,
+        },
+    }
+}
+
+/// The run's counters of packets.
+fn packets(experiment: &Experiment, measured: &Measurements) -> Packets {
+    let p = measured.packets;
+    Packets {
+        sent: p.sent,
+        delivered: p.delivered,
+        dropped: p.dropped,
+        lost: p.lost,
+        trimmed: p.trimmed,
+        marked: p.marked,
+        retransmitted: p.retransmitted,
+        duplicates: p.duplicates,
+        discarded: p.discarded,
+        dropped_control: p.dropped_control,
+        lost_control: p.lost_control,
+        under_way: p.under_way(),
+        acks: p.acks,
+        nacks: p.nacks,
+        notifications: p.notifications,
+        timeouts: p.timeouts,
+        pauses: p.pauses,
+        retransmitted_share: flows::share(p.retransmitted, p.sent),
+        payload_link_bytes: flows::payload_link_bytes(experiment, measured),
+        chunks: p.chunks,
+        repairs: p.repairs,
+        copies: p.copies,
+        chunks_arrived: p.chunks_arrived,
+        rebuilt: p.rebuilt,
+        fragments: p.fragments,
+        fragments_arrived: p.fragments_arrived,
+    }
 }
 
 /// A note on timeouts if no packet was lost.

@@ -141,28 +141,11 @@ pub fn search<E>(
             "write a [[faults]] for each link of interest, and sweep",
         ));
     }
-    let whole = Variant { label: "without a failure".into(), set: BTreeMap::new(), scenario: base.clone() };
     note("one run without a failure");
-    let baseline = match run(&[whole]).map_err(Ended::Stopped)?.pop() {
-        Some(Ok(row)) => row.report,
-        other => {
-            let why = other.and_then(Result::err).unwrap_or_else(|| "it did not run".into());
-            return Err(wrong(
-                "",
-                scenario.file(),
-                format!("fails without a failure: {why}"),
-                "try `strandway run` first",
-            ));
-        }
-    };
+    let baseline = baseline(&base, scenario.file(), &mut run)?;
     let measure = Measure::new(question, &baseline)?;
     let end = Span((baseline.run.simulated_us * 1e6) as u64);
-    let moments = match question.at.is_empty() {
-        false => question.at.clone(),
-        true => (0..question.moments.max(1))
-            .map(|n| rounded(end.scaled(f64::from(n) / f64::from(question.moments.max(1)))))
-            .collect(),
-    };
+    let moments = moments(question, end);
     let last = moments.iter().max().copied().unwrap_or(Span::ZERO);
     if last >= end {
         let what = format!("is after the end of the run without a failure, {end}");
@@ -198,22 +181,7 @@ pub fn search<E>(
             return Err(wrong("--what", "", "names nothing that this fabric has", "write links, ports or switches"));
         }
         note(&format!("{} of {} {} ({count} runs)", tried.len(), all.len(), plural(&question.parts)));
-        let mut variants = Vec::with_capacity(count);
-        let mut tells = Vec::with_capacity(count);
-        for &(element, alike) in &tried {
-            for effect in &question.effects {
-                for at in &moments {
-                    let mut faults = chosen.clone();
-                    faults.extend(element.targets.iter().map(|target| fault(target, question, *effect, *at)));
-                    let mut struck = base.clone();
-                    struck.set_value("faults", with_faults(&base, &faults))?;
-                    struck.set_value("run.time_limit", Value::String(written(limit)))?;
-                    let label = format!("{}, {} at {}", element.name, described(*effect), us(Some(at.as_us())));
-                    variants.push(Variant { label, set: BTreeMap::new(), scenario: struck });
-                    tells.push((element, alike, *effect, *at, faults));
-                }
-            }
-        }
+        let (variants, tells) = struck(&base, question, (&tried, &moments), &chosen, limit)?;
         let rows = run(&variants).map_err(Ended::Stopped)?;
         let mut failures: Vec<(FailureFacts, usize)> = Vec::with_capacity(count);
         for (place, (row, (element, alike, effect, at, _))) in rows.into_iter().zip(&tells).enumerate() {
@@ -250,6 +218,60 @@ pub fn search<E>(
         experiment = check(&variants[worst].scenario)?;
     }
     Ok(found)
+}
+
+/// The report of the run without a failure.
+fn baseline<E>(
+    base: &Scenario,
+    file: &str,
+    run: &mut impl FnMut(&[Variant]) -> Result<Vec<Result<Row, String>>, E>,
+) -> Result<Report, Ended<E>> {
+    let whole = Variant { label: "without a failure".into(), set: BTreeMap::new(), scenario: base.clone() };
+    match run(&[whole]).map_err(Ended::Stopped)?.pop() {
+        Some(Ok(row)) => Ok(row.report),
+        other => {
+            let why = other.and_then(Result::err).unwrap_or_else(|| "it did not run".into());
+            Err(wrong("", file, format!("fails without a failure: {why}"), "try `strandway run` first"))
+        }
+    }
+}
+
+/// The moments at which parts fail.
+fn moments(question: &Question, end: Span) -> Vec<Span> {
+    if !question.at.is_empty() {
+        return question.at.clone();
+    }
+    let count = question.moments.max(1);
+    (0..count).map(|n| rounded(end.scaled(f64::from(n) / f64::from(count)))).collect()
+}
+
+/// A failure that is tried: the part, how many parts it stands for, its effect, its moment, and all faults of the run.
+type Tried<'e> = (&'e Element, usize, Effect, Span, Vec<Table>);
+
+/// The runs in which one of these parts fails at one of these moments, besides the faults that were `chosen` before.
+fn struck<'e, E>(
+    base: &Scenario,
+    question: &Question,
+    (tried, moments): (&[(&'e Element, usize)], &[Span]),
+    chosen: &[Table],
+    limit: Span,
+) -> Result<(Vec<Variant>, Vec<Tried<'e>>), Ended<E>> {
+    let (mut variants, mut tells) = (Vec::new(), Vec::new());
+    for &(element, alike) in tried {
+        for effect in &question.effects {
+            for at in moments {
+                let mut faults = chosen.to_vec();
+                faults.extend(element.targets.iter().map(|target| fault(target, question, *effect, *at)));
+                let mut struck = base.clone();
+                struck.set_value("faults", with_faults(base, &faults))?;
+                struck.set_value("run.time_limit", Value::String(written(limit)))?;
+                let label = format!("{}, {} at {}", element.name, described(*effect), us(Some(at.as_us())));
+                variants.push(Variant { label, set: BTreeMap::new(), scenario: struck });
+                tells.push((element, alike, *effect, *at, faults));
+            }
+        }
+    }
+    Ok((variants, tells))
 }
 
 /// The words for an effect.

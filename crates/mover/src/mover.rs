@@ -352,7 +352,7 @@ impl Mover {
     /// # Errors
     /// [`Code::Internal`] only.
     pub fn connections(&self) -> Result<usize, MoverError> {
-        Ok(self.inner.lock()?.node.connections())
+        Ok(self.inner.lock()?.node.observe().connections())
     }
 
     /// Closes all connections and sockets. Memory is released: nothing touches it after this call, and all other calls

@@ -141,13 +141,18 @@ fn plane_of(node: Node) -> u8 {
     }
 }
 
+/// The error of a text that names no target.
+fn unknown(text: &str) -> String {
+    format!("`{text}` is nothing that can fail; {FORMS}")
+}
+
 impl Target {
     /// Reads a target of this fabric.
     ///
     /// # Errors
     /// With a sentence and a remedy, if the form is unknown or the fabric has no such part.
     pub fn parse(fabric: &LinuxFabric, text: &str) -> Result<Target, String> {
-        let unknown = || format!("`{text}` is nothing that can fail; {FORMS}");
+        let unknown = || unknown(text);
         let parts: Vec<&str> = text.split(':').collect();
         let plane = |word: &str| -> Result<u8, String> {
             let number = word.strip_prefix('p').and_then(|n| n.parse::<u8>().ok()).ok_or_else(unknown)?;
@@ -239,42 +244,52 @@ impl Target {
                     [p, ref numbers @ ..] => (Place::Plane(plane(p)?), numbers),
                     [] => return Err(unknown()),
                 };
-                let ratio = |word: &str, unit: f64| -> Result<u32, String> {
-                    let number = quantity::ratio(word).map_err(|e| format!("`{text}`: {}; {}", e.what, e.remedy))?;
-                    Ok((number * unit).round() as u32)
-                };
-                let whole = f64::from(WHOLE);
-                match (kind, numbers) {
-                    // A place without a number is enough to heal it.
-                    ("loss", []) => Ok(Target::Loss(place, Loss { ppm: 0, run: 1_000 })),
-                    ("degrade", []) => Ok(Target::Degrade(place, 0)),
-                    ("loss", &[share, ref run @ ..]) if run.len() <= 1 => {
-                        let ppm = ratio(share, whole)?;
-                        let run = run.first().map_or(Ok(1_000), |run| ratio(run, 1_000.0))?;
-                        if !(1..=WHOLE).contains(&ppm) {
-                            return Err(format!("`{text}`: loss is above 0% and at most 100%; {FORMS}"));
-                        }
-                        if run < 1_000 {
-                            return Err(format!("`{text}`: runs of losses have a mean length of 1 or more; {FORMS}"));
-                        }
-                        Ok(Target::Loss(place, Loss { ppm, run }))
-                    }
-                    ("degrade", &[share]) => {
-                        let ppm = ratio(share, whole)?;
-                        if !(1..WHOLE).contains(&ppm) {
-                            let what = "a degraded port runs at more than 0% and less than 100% of its rate";
-                            return Err(format!("`{text}`: {what}; {FORMS}"));
-                        }
-                        if fabric.host_rate.is_none() {
-                            let what = "the ports of this fabric have no rate; build it without --unshaped";
-                            return Err(format!("`{text}`: {what}"));
-                        }
-                        Ok(Target::Degrade(place, ppm))
-                    }
-                    _ => Err(unknown()),
-                }
+                Target::with_numbers(fabric, text, kind, (place, numbers))
             }
             _ => Err(unknown()),
+        }
+    }
+
+    /// Losses or a lower rate of a place: `numbers` are a share, and the mean length of a run of losses.
+    fn with_numbers(
+        fabric: &LinuxFabric,
+        text: &str,
+        kind: &str,
+        (place, numbers): (Place, &[&str]),
+    ) -> Result<Target, String> {
+        let ratio = |word: &str, unit: f64| -> Result<u32, String> {
+            let number = quantity::ratio(word).map_err(|e| format!("`{text}`: {}; {}", e.what, e.remedy))?;
+            Ok((number * unit).round() as u32)
+        };
+        let whole = f64::from(WHOLE);
+        match (kind, numbers) {
+            // A place without a number is enough to heal it.
+            ("loss", []) => Ok(Target::Loss(place, Loss { ppm: 0, run: 1_000 })),
+            ("degrade", []) => Ok(Target::Degrade(place, 0)),
+            ("loss", &[share, ref run @ ..]) if run.len() <= 1 => {
+                let ppm = ratio(share, whole)?;
+                let run = run.first().map_or(Ok(1_000), |run| ratio(run, 1_000.0))?;
+                if !(1..=WHOLE).contains(&ppm) {
+                    return Err(format!("`{text}`: loss is above 0% and at most 100%; {FORMS}"));
+                }
+                if run < 1_000 {
+                    return Err(format!("`{text}`: runs of losses have a mean length of 1 or more; {FORMS}"));
+                }
+                Ok(Target::Loss(place, Loss { ppm, run }))
+            }
+            ("degrade", &[share]) => {
+                let ppm = ratio(share, whole)?;
+                if !(1..WHOLE).contains(&ppm) {
+                    let what = "a degraded port runs at more than 0% and less than 100% of its rate";
+                    return Err(format!("`{text}`: {what}; {FORMS}"));
+                }
+                if fabric.host_rate.is_none() {
+                    let what = "the ports of this fabric have no rate; build it without --unshaped";
+                    return Err(format!("`{text}`: {what}"));
+                }
+                Ok(Target::Degrade(place, ppm))
+            }
+            _ => Err(unknown(text)),
         }
     }
 

@@ -262,13 +262,9 @@ impl Profile {
             },
             "rocev2_sr" => Profile {
                 name: name.into(),
-                wire: WireFormat::Rocev2,
-                transport: roce_transport,
                 reliability: ReliabilityConfig::SelectiveRepeat(SelectiveRepeatConfig::irn()),
-                congestion: CongestionConfig::Dcqcn(DcqcnConfig::default()),
-                path: PathConfig::Single(SingleConfig::default()),
-                evs: EvProfile::Auto,
                 switch: dcqcn_switch,
+                ..Profile::preset("rocev2")?
             },
             "uec" => Profile {
                 name: name.into(),
@@ -283,11 +279,8 @@ impl Profile {
             "strack" => Profile {
                 name: name.into(),
                 wire: WireFormat::Strack,
-                transport: TransportConfig::default(),
-                reliability: ReliabilityConfig::SelectiveRepeat(SelectiveRepeatConfig::default()),
                 congestion: CongestionConfig::Strack(StrackConfig::default()),
                 path: PathConfig::Bitmap(BitmapConfig { original: true, ..BitmapConfig::default() }),
-                evs: EvProfile::Auto,
                 switch: SwitchConfig {
                     queue_bdp: 5.0,
                     trimming: false,
@@ -295,6 +288,7 @@ impl Profile {
                     ecn_high_bdp: 0.75,
                     ..SwitchConfig::default()
                 },
+                ..Profile::preset("uec")?
             },
             "strack_fast" => {
                 let strack = Profile::preset("strack")?;
@@ -312,13 +306,8 @@ impl Profile {
             }
             "prime" => Profile {
                 name: name.into(),
-                wire: WireFormat::Uec,
-                transport: TransportConfig::default(),
-                reliability: ReliabilityConfig::SelectiveRepeat(SelectiveRepeatConfig::default()),
-                congestion: CongestionConfig::Nscc(NsccConfig::default()),
                 path: PathConfig::Prime(PrimeConfig::default()),
-                evs: EvProfile::Auto,
-                switch: SwitchConfig::default(),
+                ..Profile::preset("uec")?
             },
             "mrc" => Profile {
                 name: name.into(),

@@ -13,7 +13,7 @@ use crate::scenario::Scenario;
 use crate::{clustermapper, cost, expect, fabric, faults, fsdp, profile, run, servers, sweep, switch, workload};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use strandway_fabric::plan::{PortSettings, Routing, environment, environment_between};
+use strandway_fabric::plan::{CapturePlan, PortSettings, Routing, environment, environment_between};
 use strandway_fabric::{Plan, Topology};
 use strandway_import::htsim::StartUnit;
 use strandway_import::{Problems, suggest};
@@ -49,11 +49,8 @@ impl Scenario {
 /// Checks `scenario`; problems go into `sink`. The result is valid only if there are none.
 fn build(scenario: &Scenario, sink: &Sink, values: impl FnOnce(&Experiment) -> BTreeSet<String>) -> Option<Experiment> {
     let root = &scenario.table;
-    for (key, value) in root {
-        if !SECTIONS.contains(&key.as_str()) {
-            sink.add(key, show(value), "unknown section", suggest(key, &SECTIONS));
-        }
-    }
+    let unknown = root.iter().filter(|(key, _)| !SECTIONS.contains(&key.as_str()));
+    unknown.for_each(|(key, value)| sink.add(key, show(value), "unknown section", suggest(key, &SECTIONS)));
     let description = text(sink, root, "description");
     text(sink, root, "name");
     sweep::check(scenario, sink);
@@ -74,20 +71,7 @@ fn build(scenario: &Scenario, sink: &Sink, values: impl FnOnce(&Experiment) -> B
     profile::paths_suffice(sink, root, &profile, &topology);
     let whole = written.iter().all(Option::is_some);
     let mut workloads: Vec<_> = written.into_iter().flatten().collect();
-    let mut notes = notes(&workloads, &profile, fabric.routing);
-    if ports.pfc.is_some() {
-        let table = root.get("profile").and_then(toml::Value::as_table);
-        notes.extend(profile::wait_for_pauses(&mut profile, table, derived.rate));
-        let own = workloads.iter_mut().filter_map(|workload| workload.head.profile.as_mut());
-        notes.extend(own.filter_map(|own| profile::wait_for_pauses(own, None, derived.rate)));
-        notes.dedup();
-    }
-    notes.extend(fabric.unused_settings(&ports));
-    let has = |key: &str| root.get("fabric").is_some_and(|fabric| fabric.get(key).is_some());
-    if !has("topo") {
-        let sizes = ["k", "hosts_per_leaf", "leaves_per_pod", "aggs_per_pod", "cores_per_agg"];
-        notes.extend(cost::notes(&fabric.topology, sizes.into_iter().any(has)));
-    }
+    let mut notes = adapt_profiles(root, &fabric, &ports, (&mut profile, &mut workloads), derived.rate);
     let profile = Arc::new(profile);
     let servers = servers::read(sink, scenario, &fabric);
     if !can_reduce(sink, scenario, &workloads, &fabric, &servers) {
@@ -109,6 +93,159 @@ fn build(scenario: &Scenario, sink: &Sink, values: impl FnOnce(&Experiment) -> B
     let traffic = generate(&context, &workloads);
     notes.extend(traffic.notes.iter().cloned());
     notes.extend(unused(root, &traffic));
+    let limits = limits(scenario, sink, &run, &context, &traffic, (&ports, &derived));
+    if limits.last >= limits.time_limit && whole {
+        let what = format!("ends before the last flow starts, at {}", limits.last);
+        sink.add("run.time_limit", format!("\"{}\"", limits.time_limit), what, "write a later end, or leave it out");
+    }
+    let tallied = traffic.tallied;
+    let (faults, own_faults, note) = all_faults(scenario, sink, &fabric, limits.time_limit, run.seed);
+    notes.extend(note);
+    let capture = capture(sink, &run, &topology);
+    if !sink.is_empty() {
+        sink.extend(bounds_sink.take());
+        return None;
+    }
+    let mut experiment = experiment(scenario, &run, (fabric, ports, derived), traffic, (faults, own_faults), &limits);
+    experiment.plan.capture = capture;
+    notes.extend(unkept(&run, &experiment.plan, tallied));
+    notes.extend(unsupported(&experiment.plan));
+    notes.extend(outreached(&experiment.plan));
+    (experiment.description, experiment.expect, experiment.notes) = (description, bounds, notes);
+    run::check_capture_layout(sink, run.capture_layout, &experiment.plan.profiles);
+    experiment.plan.watch = watched(sink, &experiment, run.watch.as_deref());
+    sink.extend(bounds_sink.take());
+    if !experiment.expect.is_empty() {
+        let named = |name: &str| experiment.message_named(name).is_some();
+        expect::check(sink, &experiment.expect, &values(&experiment), named);
+    }
+    Some(experiment)
+}
+
+/// The experiment of a scenario without mistakes; its description, bounds, notes and captures are missing.
+fn experiment(
+    scenario: &Scenario,
+    run: &run::Run,
+    (fabric, ports, derived): (fabric::Fabric, PortSettings, fabric::Derived),
+    traffic: Traffic,
+    (faults, own_faults): (faults::Faults, usize),
+    limits: &Limits,
+) -> Experiment {
+    let accounts = run.why.unwrap_or(traffic.flows.len() <= ACCOUNTS_MAX);
+    let plan = Plan {
+        topology: fabric.topology,
+        ports,
+        routing: fabric.routing,
+        profiles: traffic.profiles,
+        connections: traffic.connections,
+        flows: traffic.flows,
+        triggers: traffic.triggers,
+        multicast: traffic.members,
+        faults: faults.plans,
+        seed: run.seed,
+        time_limit: limits.time_limit,
+        threads: run.threads,
+        sample_every: match run.sample {
+            Sample::Unset => None,
+            Sample::Auto => Some(limits.auto_sample),
+            Sample::Every(span) => Some(span),
+        },
+        watch: None,
+        accounts,
+        rows: run.rows || traffic.tallied <= ROWS_MAX,
+        capture: None,
+        tally_paths: false,
+    };
+    Experiment {
+        default_time_limit: run.time_limit.is_none(),
+        name: scenario.name(),
+        description: String::new(),
+        plan,
+        fabric: fabric.kind.to_string(),
+        derived,
+        messages: traffic.messages,
+        classes: traffic.classes,
+        collectives: traffic.collectives,
+        operations: traffic.operations,
+        aggregation: traffic.aggregation,
+        jobs: traffic.jobs,
+        expect: Vec::new(),
+        faults: faults.notes,
+        trigger_names: traffic.trigger_names,
+        notes: Vec::new(),
+        origin: Origin {
+            file: scenario.file().to_string(),
+            command: scenario.command().to_string(),
+            set: scenario.changes().clone(),
+            scenario: scenario.text(),
+        },
+        ideal: limits.ideal,
+        alone: run.alone,
+        healthy: run.healthy,
+        own_faults,
+        auto_sample: limits.auto_sample,
+        sampled: run.sample != Sample::Unset,
+        capture_limit: run.capture_limit,
+        capture_layout: run.capture_layout,
+    }
+}
+
+/// The place at which packets are recorded, if there is one.
+fn capture(sink: &Sink, run: &run::Run, topology: &Topology) -> Option<CapturePlan> {
+    let name = run.capture.as_deref()?;
+    match run::capture(name, run.capture_limit, topology) {
+        Ok(capture) => Some(capture),
+        Err((what, remedy)) => {
+            sink.add("run.capture", format!("\"{name}\""), what, remedy);
+            None
+        }
+    }
+}
+
+/// Adapts the profiles to the ports; returns notes about them, the workloads and the fabric.
+fn adapt_profiles(
+    root: &toml::Table,
+    fabric: &fabric::Fabric,
+    ports: &PortSettings,
+    (profile, workloads): (&mut Profile, &mut [workload::Workload]),
+    rate: Rate,
+) -> Vec<String> {
+    let mut notes = notes(workloads, profile, fabric.routing);
+    if ports.pfc.is_some() {
+        let table = root.get("profile").and_then(toml::Value::as_table);
+        notes.extend(profile::wait_for_pauses(profile, table, rate));
+        let own = workloads.iter_mut().filter_map(|workload| workload.head.profile.as_mut());
+        notes.extend(own.filter_map(|own| profile::wait_for_pauses(own, None, rate)));
+        notes.dedup();
+    }
+    notes.extend(fabric.unused_settings(ports));
+    let has = |key: &str| root.get("fabric").is_some_and(|fabric| fabric.get(key).is_some());
+    if !has("topo") {
+        let sizes = ["k", "hosts_per_leaf", "leaves_per_pod", "aggs_per_pod", "cores_per_agg"];
+        notes.extend(cost::notes(&fabric.topology, sizes.into_iter().any(has)));
+    }
+    notes
+}
+
+/// Times that follow from the workload.
+struct Limits {
+    /// When the last flow with a start time starts.
+    last: Time,
+    /// How long the busiest NIC would be busy without any waiting, from the run's start.
+    ideal: Span,
+    time_limit: Time,
+    auto_sample: Span,
+}
+
+fn limits(
+    scenario: &Scenario,
+    sink: &Sink,
+    run: &run::Run,
+    context: &Context<'_>,
+    traffic: &Traffic,
+    (ports, derived): (&PortSettings, &fabric::Derived),
+) -> Limits {
+    let topology = context.topology;
     let (busy, last) = traffic.ideal(topology.hosts(), derived.rate);
     let busy = busy.unwrap_or_else(|| {
         let what = format!("keeps a NIC of {} busy for longer than a run can last", derived.rate);
@@ -117,8 +254,8 @@ fn build(scenario: &Scenario, sink: &Sink, values: impl FnOnce(&Experiment) -> B
     });
     let ideal = Span(last.0.saturating_add(busy.0).saturating_add(derived.base_rtt.0));
     let chain = traffic.collectives.iter().map(|c| c.bound.0).max().unwrap_or(0);
-    let chain = chain.max(fsdp::longest(&traffic));
-    let patience = time_allowance(&topology, &PortSettings { data_queue: derived.queue, ..ports }, &traffic.profiles);
+    let chain = chain.max(fsdp::longest(traffic));
+    let patience = time_allowance(topology, &PortSettings { data_queue: derived.queue, ..*ports }, &traffic.profiles);
     // At most all messages are posted one after the other.
     let posting = u128::from(ports.message_cost.0) * (traffic.flows.len() as u128 + u128::from(traffic.tallied));
     let posting = u64::try_from(posting).unwrap_or(u64::MAX);
@@ -129,117 +266,52 @@ fn build(scenario: &Scenario, sink: &Sink, values: impl FnOnce(&Experiment) -> B
             last.0.saturating_add((busy * 50).0.max(chain.saturating_mul(10)).max(patience.0)).saturating_add(posting),
         ),
     };
-    if last >= time_limit && whole {
-        let what = format!("ends before the last flow starts, at {last}");
-        sink.add("run.time_limit", format!("\"{time_limit}\""), what, "write a later end, or leave it out");
-    }
+    let auto_sample =
+        sample_interval(Span(ideal.0.max(last.0.saturating_add(chain))), derived.rate.time_for(derived.packet));
+    Limits { last, ideal, time_limit, auto_sample }
+}
+
+/// All faults of the run, the number of those from `[[faults]]`, and a note on the clustermapper's.
+fn all_faults(
+    scenario: &Scenario,
+    sink: &Sink,
+    fabric: &fabric::Fabric,
+    time_limit: Time,
+    seed: u64,
+) -> (faults::Faults, usize, Option<String>) {
+    let (root, topology) = (&scenario.table, &fabric.topology);
     let whole_limit = Time(time_limit.0.saturating_mul(scenario.reduction.divisor));
-    let mut faults = faults::read(sink, root, &topology, run.seed, whole_limit);
+    let mut faults = faults::read(sink, root, topology, seed, whole_limit);
     faults.divide(scenario.reduction);
     let own_faults = faults.plans.len();
     // If a link has several losses, the first one counts: losses in [[faults]] come before the permanent loss of links.
     faults.plans.extend(fabric.losses.plans.clone());
     faults.notes.extend(fabric.losses.notes.clone());
-    if let Some(mapper) = clustermapper::read(sink, root) {
-        let (denials, note) = clustermapper::denials(sink, &mapper, &topology, &faults.plans, time_limit, run.seed);
+    let note = clustermapper::read(sink, root).map(|mapper| {
+        let (denials, note) = clustermapper::denials(sink, &mapper, topology, &faults.plans, time_limit, seed);
         faults.plans.extend(denials);
-        notes.push(note);
-    }
-    let capture = run.capture.as_deref().and_then(|name| match run::capture(name, run.capture_limit, &topology) {
-        Ok(capture) => Some(capture),
-        Err((what, remedy)) => {
-            sink.add("run.capture", format!("\"{name}\""), what, remedy);
-            None
-        }
+        note
     });
-    let auto_sample =
-        sample_interval(Span(ideal.0.max(last.0.saturating_add(chain))), derived.rate.time_for(derived.packet));
-    let sample_every = match run.sample {
-        Sample::Unset => None,
-        Sample::Auto => Some(auto_sample),
-        Sample::Every(span) => Some(span),
-    };
-    if !sink.is_empty() {
-        sink.extend(bounds_sink.take());
-        return None;
-    }
-    let accounts = run.why.unwrap_or(traffic.flows.len() <= ACCOUNTS_MAX);
-    if !accounts && run.why.is_none() {
+    (faults, own_faults, note)
+}
+
+/// Notes on what a run of this size does not keep.
+fn unkept(run: &run::Run, plan: &Plan, tallied: u64) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !plan.accounts && run.why.is_none() {
         notes.push(format!(
             "why flows took their time is not kept for more than {} flows; write why = true under [run] if memory allows",
             count(ACCOUNTS_MAX as u64)
         ));
     }
-    let rows = run.rows || traffic.tallied <= ROWS_MAX;
-    if traffic.tallied > 0 && !rows {
+    if tallied > 0 && !plan.rows {
         notes.push(format!(
             "{} messages of collectives have no row each: percentiles are from a histogram, at most 0.4 % off, slowdowns, \
              received_us and why are not known; write rows = true under [run] if memory allows",
-            count(traffic.tallied)
+            count(tallied)
         ));
     }
-    let plan = Plan {
-        topology,
-        ports,
-        routing: fabric.routing,
-        profiles: traffic.profiles,
-        connections: traffic.connections,
-        flows: traffic.flows,
-        triggers: traffic.triggers,
-        multicast: traffic.members,
-        faults: faults.plans,
-        seed: run.seed,
-        time_limit,
-        threads: run.threads,
-        sample_every,
-        watch: None,
-        accounts,
-        rows,
-        capture,
-        tally_paths: false,
-    };
-    notes.extend(unsupported(&plan));
-    notes.extend(outreached(&plan));
-    let mut experiment = Experiment {
-        default_time_limit: run.time_limit.is_none(),
-        name: scenario.name(),
-        description,
-        plan,
-        fabric: fabric.kind.to_string(),
-        derived,
-        messages: traffic.messages,
-        classes: traffic.classes,
-        collectives: traffic.collectives,
-        operations: traffic.operations,
-        aggregation: traffic.aggregation,
-        jobs: traffic.jobs,
-        expect: bounds,
-        faults: faults.notes,
-        trigger_names: traffic.trigger_names,
-        notes,
-        origin: Origin {
-            file: scenario.file().to_string(),
-            command: scenario.command().to_string(),
-            set: scenario.changes().clone(),
-            scenario: scenario.text(),
-        },
-        ideal,
-        alone: run.alone,
-        healthy: run.healthy,
-        own_faults,
-        auto_sample,
-        sampled: run.sample != Sample::Unset,
-        capture_limit: run.capture_limit,
-        capture_layout: run.capture_layout,
-    };
-    run::check_capture_layout(sink, run.capture_layout, &experiment.plan.profiles);
-    experiment.plan.watch = watched(sink, &experiment, run.watch.as_deref());
-    sink.extend(bounds_sink.take());
-    if !experiment.expect.is_empty() {
-        let named = |name: &str| experiment.message_named(name).is_some();
-        expect::check(sink, &experiment.expect, &values(&experiment), named);
-    }
-    Some(experiment)
+    notes
 }
 
 /// Complains, and returns false, if a smaller run cannot stand for the whole one.

@@ -66,6 +66,16 @@ enum AlgorithmKeys {
     Sharded(fsdp::FsdpKeys),
 }
 
+/// What makes a schedule for so many ranks possible.
+fn remedy(error: ScheduleError, size: u32) -> String {
+    match error {
+        ScheduleError::NotAPowerOfTwo | ScheduleError::CannotDouble => {
+            format!("write {}, or algorithm = \"ring\"", 1 << size.ilog2())
+        }
+        _ => "write fewer".to_string(),
+    }
+}
+
 impl Maker<'_> {
     /// A collective of the job that is being made: what it is and its algorithm, its ranks and bytes. It has no name
     /// yet, and its messages are counted.
@@ -273,29 +283,9 @@ impl Maker<'_> {
                     let placement = written.placement.name.clone();
                     match other {
                         AlgorithmKeys::Recipe(make) => {
-                            // The size of an all-to-all is that of one message.
-                            let whole = |collective| match collective {
-                                Collective::AllToAll => bytes.saturating_mul(u64::from(size)),
-                                _ => bytes,
-                            };
-                            let made = match make {
-                                RecipeOf::Made(make) => make(size, written.parts).map(Arc::new),
-                                RecipeOf::File(recipe) => Ok(Arc::clone(recipe)),
-                                RecipeOf::Planned(planned, collective, root) => {
-                                    planned.recipe(*collective, (size, whole(*collective)), *root).map(Arc::new)
-                                }
-                            };
-                            let recipe = match made {
-                                Ok(recipe) if recipe.ranks() != size => {
-                                    let what = format!("is not the number of GPUs in the file, {}", recipe.ranks());
-                                    return self.complain("ranks", size, what, "write that number, or a file for more");
-                                }
-                                Ok(recipe) => recipe,
-                                Err(error) => {
-                                    return self.complain("ranks", size, error, "write fewer, or algorithm = \"ring\"");
-                                }
-                            };
-                            self.follow(&recipe, whole(recipe.collective()), hosts, name(group), &placement);
+                            if !self.recipe(make, (bytes, written.parts), hosts, name(group), &placement) {
+                                return;
+                            }
                         }
                         AlgorithmKeys::Multicast(keys) => self.multicast(keys, bytes, hosts, name(group), placement),
                         AlgorithmKeys::Tree(tree, root) => {
@@ -318,22 +308,14 @@ impl Maker<'_> {
         let schedule = match Schedule::new(algorithm, size, whole, written.parts) {
             Ok(schedule) => schedule,
             Err(error) => {
-                let remedy = match error {
-                    ScheduleError::NotAPowerOfTwo | ScheduleError::CannotDouble => {
-                        format!("write {}, or algorithm = \"ring\"", 1 << size.ilog2())
-                    }
-                    _ => "write fewer".to_string(),
-                };
-                return self.complain(if written.group.is_some() { "group" } else { "ranks" }, size, error, remedy);
+                let key = if written.group.is_some() { "group" } else { "ranks" };
+                return self.complain(key, size, error, remedy(error, size));
             }
         };
         let flows = u64::from(ranks) * u64::from(schedule.messages()) * u64::from(self.workload.common.connections);
         let tallied =
             !self.context.rows && self.workload.ordered.is_none() && self.traffic.flows.len() as u64 + flows > ROWS_MAX;
-        if !tallied && !self.room(flows) {
-            return;
-        }
-        if tallied && !self.without_rows(flows) {
+        if !(if tallied { self.without_rows(flows) } else { self.room(flows) }) {
             return;
         }
         let channels = u64::from(ranks) * u64::from(schedule.peers()) * u64::from(self.workload.common.connections);
@@ -345,8 +327,7 @@ impl Maker<'_> {
             let operation = Some(self.traffic.add(Operation::Messages(Box::new(placed))));
             let (name, group) = name(group);
             let bound = self.bound(&schedule, hosts);
-            let placement = written.placement.name.clone();
-            let class = self.class;
+            let (placement, class) = (written.placement.name.clone(), self.class);
             self.traffic.collectives.push(CollectivePlan {
                 name,
                 group,
@@ -363,6 +344,43 @@ impl Maker<'_> {
                 job: None,
             });
         }
+    }
+
+    /// Adds a collective of the workload that follows a recipe of `bytes` bytes, cut into parts. False after a mistake.
+    fn recipe(
+        &mut self,
+        make: &RecipeOf,
+        (bytes, parts): (u64, u32),
+        hosts: &[HostId],
+        name: (String, Option<u32>),
+        placement: &str,
+    ) -> bool {
+        let size = hosts.len() as u32;
+        // The size of an all-to-all is that of one message.
+        let whole = |collective| match collective {
+            Collective::AllToAll => bytes.saturating_mul(u64::from(size)),
+            _ => bytes,
+        };
+        let made = match make {
+            RecipeOf::Made(make) => make(size, parts).map(Arc::new),
+            RecipeOf::File(recipe) => Ok(Arc::clone(recipe)),
+            RecipeOf::Planned(planned, collective, root) => {
+                planned.recipe(*collective, (size, whole(*collective)), *root).map(Arc::new)
+            }
+        };
+        match made {
+            Ok(recipe) if recipe.ranks() != size => {
+                let what = format!("is not the number of GPUs in the file, {}", recipe.ranks());
+                self.complain("ranks", size, what, "write that number, or a file for more");
+                return false;
+            }
+            Ok(recipe) => self.follow(&recipe, whole(recipe.collective()), hosts, name, placement),
+            Err(error) => {
+                self.complain("ranks", size, error, "write fewer, or algorithm = \"ring\"");
+                return false;
+            }
+        }
+        true
     }
 
     /// Checks that there are numbers for this many more messages without entries. Reports a problem if not.

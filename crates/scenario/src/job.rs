@@ -138,61 +138,13 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<JobKeys
     let pp = count("pp", 1, 1024, file.map_or(1, |file| file.pp));
     let ep = degree("ep", 1 << 16, &|file| file.ep);
     let replicas = u64::from(tp) * u64::from(cp) * u64::from(pp);
-    let (gpus, dp) = match (file, ranks) {
-        (Some(file), _) if file.gpus > 0 => (None, Some(u64::from(file.copies()))),
-        (Some(_), _) => {
-            let gpus = section.count("gpus", 1, RANKS_MAX);
-            if gpus.is_none() && !section.has("gpus") {
-                let what = "is missing: the header of the file has no all_gpus";
-                section.sink.add(&section.path("gpus"), "", what, "write the number of ranks");
-                return None;
-            }
-            (gpus, None)
-        }
-        (None, Some(ranks)) => (None, Some(u64::from(ranks))),
-        (None, None) => (section.count("gpus", 1, RANKS_MAX), section.count("dp", 1, RANKS_MAX)),
-    };
-    let dp = match (dp, gpus) {
-        (Some(dp), None) => dp,
-        (None, None) => 1,
-        (None, Some(gpus)) if gpus.is_multiple_of(replicas) => gpus / replicas,
-        (None, Some(_)) => {
-            section.wrong("gpus", format!("is no multiple of tp x cp x pp = {replicas}"), "correct it, or write dp");
-            1
-        }
-        (Some(_), Some(_)) => {
-            section.wrong("gpus", "is given together with `dp`", "write one of the two");
-            1
-        }
-    };
+    let dp = copies(section, file, ranks, replicas)?;
     if replicas.saturating_mul(dp) > RANKS_MAX {
         let what = format!("makes {} ranks", replicas.saturating_mul(dp));
         section.wrong(if section.has("dp") { "dp" } else { "pp" }, what, format!("write at most {RANKS_MAX} in all"));
     }
     let micro_batches = count("micro_batches", 1, 1 << 16, file.map_or(1, |file| file.micro_batches));
-    let interleaves = |file: &Workload| {
-        pp > 1 && file.chunks > 1 && file.micro.len() >= file.chunks as usize && micro_batches.is_multiple_of(pp)
-    };
-    let schedule = match section.choice("schedule", &["1f1b", "gpipe", "interleaved", "zero-bubble"]) {
-        None if file.is_some_and(interleaves) => Pipeline::Interleaved,
-        Some("gpipe") => Pipeline::Gpipe,
-        Some("interleaved") => Pipeline::Interleaved,
-        Some("zero-bubble") => Pipeline::ZeroBubble,
-        _ => Pipeline::OneForwardOneBackward,
-    };
-    let chunks = section.count("chunks", 1, 256).map(|n| n as u32);
-    let chunks = match (schedule, chunks) {
-        (Pipeline::Interleaved, chunks) => chunks.unwrap_or(file.map_or(2, |file| file.chunks)),
-        (_, Some(2..)) => {
-            section.wrong(
-                "chunks",
-                "has a meaning with interleaved pipelines only",
-                "write schedule = \"interleaved\"",
-            );
-            1
-        }
-        _ => 1,
-    };
+    let (schedule, chunks) = pipeline(section, file, pp, micro_batches);
     let zero = match section.raw("zero") {
         None => 1,
         Some(toml::Value::Integer(n @ (0 | 1 | 3))) => *n as u32,
@@ -250,6 +202,65 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<JobKeys
     };
     fits(section, &written);
     (section.sink.count() == before).then_some(written)
+}
+
+/// The schedule of the pipeline, and the chunks of each stage.
+fn pipeline(section: &Section<'_>, file: Option<&Workload>, pp: u32, micro_batches: u32) -> (Pipeline, u32) {
+    let interleaves = |file: &Workload| {
+        pp > 1 && file.chunks > 1 && file.micro.len() >= file.chunks as usize && micro_batches.is_multiple_of(pp)
+    };
+    let schedule = match section.choice("schedule", &["1f1b", "gpipe", "interleaved", "zero-bubble"]) {
+        None if file.is_some_and(interleaves) => Pipeline::Interleaved,
+        Some("gpipe") => Pipeline::Gpipe,
+        Some("interleaved") => Pipeline::Interleaved,
+        Some("zero-bubble") => Pipeline::ZeroBubble,
+        _ => Pipeline::OneForwardOneBackward,
+    };
+    let chunks = section.count("chunks", 1, 256).map(|n| n as u32);
+    let chunks = match (schedule, chunks) {
+        (Pipeline::Interleaved, chunks) => chunks.unwrap_or(file.map_or(2, |file| file.chunks)),
+        (_, Some(2..)) => {
+            section.wrong(
+                "chunks",
+                "has a meaning with interleaved pipelines only",
+                "write schedule = \"interleaved\"",
+            );
+            1
+        }
+        _ => 1,
+    };
+    (schedule, chunks)
+}
+
+/// The ranks that hold one share of a layer, besides those of context parallelism.
+fn copies(section: &Section<'_>, file: Option<&Workload>, ranks: Option<u32>, replicas: u64) -> Option<u64> {
+    let (gpus, dp) = match (file, ranks) {
+        (Some(file), _) if file.gpus > 0 => (None, Some(u64::from(file.copies()))),
+        (Some(_), _) => {
+            let gpus = section.count("gpus", 1, RANKS_MAX);
+            if gpus.is_none() && !section.has("gpus") {
+                let what = "is missing: the header of the file has no all_gpus";
+                section.sink.add(&section.path("gpus"), "", what, "write the number of ranks");
+                return None;
+            }
+            (gpus, None)
+        }
+        (None, Some(ranks)) => (None, Some(u64::from(ranks))),
+        (None, None) => (section.count("gpus", 1, RANKS_MAX), section.count("dp", 1, RANKS_MAX)),
+    };
+    Some(match (dp, gpus) {
+        (Some(dp), None) => dp,
+        (None, None) => 1,
+        (None, Some(gpus)) if gpus.is_multiple_of(replicas) => gpus / replicas,
+        (None, Some(_)) => {
+            section.wrong("gpus", format!("is no multiple of tp x cp x pp = {replicas}"), "correct it, or write dp");
+            1
+        }
+        (Some(_), Some(_)) => {
+            section.wrong("gpus", "is given together with `dp`", "write one of the two");
+            1
+        }
+    })
 }
 
 /// Whether the end of the iteration is part of a job from a file.

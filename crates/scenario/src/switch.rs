@@ -172,28 +172,12 @@ impl Maker<'_> {
         name: (String, Option<u32>),
         placement: String,
     ) {
-        if self.is_refused_on_graph("sums in switches") {
+        if self.is_refused_in_network(written) {
             return;
         }
         let topology = self.context.topology;
         let switch = self.context.switch;
         let ranks = hosts.len() as u64;
-        for (key, given) in
-            [("connections", self.workload.common.connections > 1), ("ordered", self.workload.ordered.is_some())]
-        {
-            if given {
-                return self.complain(
-                    key,
-                    "",
-                    "is for unicast algorithms; fragments have no connections",
-                    "leave it out",
-                );
-            }
-        }
-        if written.scatter && matches!(switch.settings.system, System::SwitchMl { .. }) {
-            let remedy = "write switch.system = \"esa\" or \"atp\", or algorithm = \"ring\"";
-            return self.complain("algorithm", "in-network", "can only be an all-reduce with SwitchML", remedy);
-        }
         let Ok(beside) = self.beside(written, hosts, name.1) else { return };
         let Some(server) = self.server_of(written, hosts) else { return };
         let job = name.1.unwrap_or(0) as usize;
@@ -275,6 +259,26 @@ impl Maker<'_> {
             bound: self.context.rate.time_for(Bytes(wire)).max(computed * u64::from(iterations)),
             job: None,
         });
+    }
+
+    /// Refuses a workload that switches cannot perform.
+    fn is_refused_in_network(&self, written: &SwitchKeys) -> bool {
+        if self.is_refused_on_graph("sums in switches") {
+            return true;
+        }
+        let common = &self.workload.common;
+        let given = [("connections", common.connections > 1), ("ordered", self.workload.ordered.is_some())];
+        if let Some((key, _)) = given.into_iter().find(|(_, given)| *given) {
+            let what = "is for unicast algorithms; fragments have no connections";
+            self.complain(key, "", what, "leave it out");
+            return true;
+        }
+        let refused = written.scatter && matches!(self.context.switch.settings.system, System::SwitchMl { .. });
+        if refused {
+            let remedy = "write switch.system = \"esa\" or \"atp\", or algorithm = \"ring\"";
+            self.complain("algorithm", "in-network", "can only be an all-reduce with SwitchML", remedy);
+        }
+        refused
     }
 
     /// The all-gather by multicast that a reduce-scatter keeps step with: its index and the number of its chains.

@@ -4,6 +4,7 @@
 mod adaptive;
 mod aggregation;
 mod arithmetic;
+mod arithmetic_faults;
 mod controls;
 mod credit;
 mod in_flight;

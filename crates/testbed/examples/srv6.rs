@@ -69,7 +69,7 @@ fn write(node: &mut Node, file: &NodeFile, host: u32) -> Result<(), Failed> {
         }
     }
     let seconds = began.elapsed().as_secs_f64();
-    let counters = node.connection_counters(peer)?;
+    let counters = node.observe().connection_counters(peer)?;
     println!("{:.3} Gb/s; bytes per plane {:?}", MESSAGE as f64 * 8.0 / seconds / 1e9, counters.sent_bytes);
     println!("sent again: {} packets", counters.engine.retransmitted);
     Ok(())

@@ -15,7 +15,7 @@ use casts::Teams;
 use std::fmt;
 use std::net::SocketAddrV6;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use strandway_collective::{Operation, Programs};
 use strandway_fabric::measure::{End, FlowRecord, LinkCounters, PacketCounters, PathRow};
@@ -348,9 +348,15 @@ fn execute(
             }
         }
     });
-    if let Some(error) = shared.failure.into_inner().unwrap_or(None) {
+    if let Some(error) = shared.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
         return Err(error);
     }
+    Ok(measurements(plan, shared, end, stopped))
+}
+
+/// What was measured of a run that ended in this way. `stopped`: when, if it did not end by itself.
+fn measurements(plan: &Plan, shared: Shared<'_>, end: End, stopped: Time) -> Measurements {
+    let rows = plan.flows.len();
     let flows: Vec<FlowRecord> = (0..rows)
         .map(|i| FlowRecord {
             started: read_stamp(&shared.started[i]),
@@ -367,7 +373,7 @@ fn execute(
     path_events.sort_by_key(|row| (row.event.at, row.host, row.peer));
     let [chunks, repairs, chunks_arrived, trimmed, rebuilt] = shared.teams.counted();
     let packets = sum(&connections);
-    Ok(Measurements {
+    Measurements {
         end,
         simulated: if end == End::Finished { last } else { stopped.max(last) },
         last_arrival,
@@ -385,7 +391,7 @@ fn execute(
         path_events,
         links: vec![LinkCounters::default(); plan.topology.links() as usize],
         ..Measurements::default()
-    })
+    }
 }
 
 /// In runs between real nodes, switches cannot add gradients.

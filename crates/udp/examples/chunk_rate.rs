@@ -107,7 +107,7 @@ fn receive(
             }
         }
     }
-    let placed = node.group_counters(group)?.placed as f64;
+    let placed = node.observe().group_counters(group)?.placed as f64;
     Ok([placed / began.elapsed().as_secs_f64(), placed / (worked() - before)])
 }
 

@@ -46,9 +46,10 @@ fn main() -> Result<(), Error> {
     for _ in 0..connections {
         open(&mut caller, &mut server)?;
     }
-    let sent =
-        |nodes: [&Node; 2]| nodes.iter().flat_map(|node| node.plane_counters()).map(|plane| plane.sent).sum::<u64>();
-    let visits = |nodes: [&Node; 2]| nodes.iter().map(|node| node.counters().visits).sum::<u64>();
+    let sent = |nodes: [&Node; 2]| {
+        nodes.iter().flat_map(|node| node.observe().plane_counters()).map(|plane| plane.sent).sum::<u64>()
+    };
+    let visits = |nodes: [&Node; 2]| nodes.iter().map(|node| node.observe().counters().visits).sum::<u64>();
     let (cpu, before) = (cpu_seconds(), (sent([&caller, &server]), visits([&caller, &server])));
     std::thread::scope(|scope| {
         for node in [&mut caller, &mut server] {
@@ -69,7 +70,7 @@ fn main() -> Result<(), Error> {
         (cpu_seconds() - cpu) / seconds as f64 * 100.0,
         sent([&caller, &server]) - before.0,
         visits([&caller, &server]) - before.1,
-        caller.peers(),
+        caller.observe().peers(),
         resident(),
     );
     let began = Instant::now();

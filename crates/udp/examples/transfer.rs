@@ -81,10 +81,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     let gigabits = done as f64 * 8.0 / began.elapsed().as_secs_f64() / 1e9;
-    let counters = client.connection_counters(connection)?;
+    let counters = client.observe().connection_counters(connection)?;
     println!("{gigabits:.2} Gb/s of payload with {profile}, {planes} plane(s), packets of {payload} bytes");
     println!("{:#?}", counters);
-    println!("{:#?}", client.plane_counters());
+    println!("{:#?}", client.observe().plane_counters());
     drop(client);
     serving.join().map_err(|_| "the server panicked")??;
     Ok(())

@@ -250,14 +250,14 @@ impl AsyncNode {
     ///
     /// Errors: [`AsyncError::Stopped`].
     pub fn plane_counters(&self) -> Pending<Vec<PlaneCounters>> {
-        self.run(|node| Ok(node.plane_counters()))
+        self.run(|node| Ok(node.observe().plane_counters()))
     }
 
     /// Counters of events that belong to no open connection.
     ///
     /// Errors: [`AsyncError::Stopped`].
     pub fn counters(&self) -> Pending<NodeCounters> {
-        self.run(|node| Ok(node.counters()))
+        self.run(|node| Ok(node.observe().counters()))
     }
 
     fn run<T: Send + 'static>(&self, work: impl FnOnce(&mut Node) -> Outcome<T> + Send + 'static) -> Pending<T> {

@@ -97,7 +97,7 @@ pub enum Completion {
     },
     /// A path of a connection with profile `mrc` has changed: it failed, was probed, came back, or was denied or
     /// allowed. Only if [`Config::path_events`](crate::Config::path_events) is set; the event's time is that of
-    /// [`Node::uptime`](crate::Node::uptime).
+    /// [`NodeObserver::uptime`](crate::NodeObserver::uptime).
     Path {
         /// The connection.
         connection: Connection,

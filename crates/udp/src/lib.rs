@@ -47,7 +47,7 @@ pub use handles::{Connection, Group, Operation};
 pub use interfaces::{Interface, interfaces};
 pub use layout::{Layout, Protection};
 pub use memory::{KEYS_MAX, Region, RemoteRegion, Rights};
-pub use node::{Node, Waker};
+pub use node::{Node, NodeObserver, Waker};
 pub use plane::PlaneCounters;
 pub use routes::{Routes, SOURCE_PORTS_MAX};
 pub use secret::Secret;

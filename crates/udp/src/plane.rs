@@ -1,13 +1,16 @@
 //! One plane: its sockets, and datagrams gathered per address until one system call sends them.
 
+mod batch;
 mod tunnel;
 
+pub(crate) use batch::{Class, Destination, Failure, Owner};
 pub(crate) use tunnel::OuterPacket;
 
 use crate::config::Config;
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::socket::{ECT, Inbox, Udp, lacks_gso};
+use batch::{Batch, new_buffer};
 use nix::errno::Errno;
 use nix::libc::sock_filter;
 use std::collections::VecDeque;
@@ -27,150 +30,10 @@ const BATCHES_MAX: usize = 8;
 const FAILURES_MAX: usize = 64;
 /// The most attempts to send a batch that the interface has no room for; then it counts as lost. Ours.
 const PUSHED_BACK_MAX: u32 = 16;
+
 /// The number of datagrams of this length that fit one send.
 pub(crate) fn batch_of(length: usize) -> usize {
     (BATCH_BYTES / length.max(1)).clamp(1, SEGMENTS_MAX)
-}
-
-/// The buffer of a batch.
-fn new_buffer() -> Vec<u8> {
-    vec![0; BATCH_BYTES]
-}
-
-/// How switches should treat a datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
-    /// May be marked.
-    Data,
-    /// Data of a small message: it may be marked, and the receiver reads it before other data.
-    Urgent,
-    /// Goes before data, where the fabric has a class for it.
-    Control,
-}
-
-/// Where a datagram goes.
-#[derive(Clone, Copy)]
-pub(crate) struct Destination {
-    /// The address that the kernel routes by.
-    pub(crate) to: SocketAddrV6,
-    /// The number of the socket to send from.
-    pub(crate) source: u16,
-    pub(crate) owner: Owner,
-    /// Datagrams for different shards of a port leave by different system calls, since the kernel of the receiver looks
-    /// at the first datagram of a call only. The receiver's shard ([`Destination::requested_shard`] for a hello).
-    pub(crate) shard: u16,
-    /// May it leave behind datagrams that are pushed after it? Then the short ends of messages share system calls.
-    pub(crate) late: bool,
-}
-
-impl Destination {
-    /// The shard of a datagram to the connection of this number.
-    pub(crate) const fn shard_of(connection: u64) -> u16 {
-        connection as u8 as u16
-    }
-
-    /// The shard of a hello whose caller wishes this shard: only the receiver knows which one that is.
-    pub(crate) const fn requested_shard(shard: u8) -> u16 {
-        256 + shard as u16
-    }
-}
-
-/// The connections that a refusal of a datagram by the kernel concerns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
-    /// None: it answers a stranger.
-    Nobody,
-    /// The calls to the node at this address.
-    Call(SocketAddrV6),
-    /// The connections with the peer at this address.
-    Peer(SocketAddrV6),
-}
-
-impl Owner {
-    /// The owner of a system call that two datagrams share.
-    fn and(self, other: Owner) -> Owner {
-        match self {
-            Owner::Peer(_) => self,
-            Owner::Call(_) if other == Owner::Nobody => self,
-            Owner::Call(_) | Owner::Nobody => other,
-        }
-    }
-}
-
-/// Why the kernel refused datagrams to a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// They are larger than the interface takes.
-    TooLarge,
-    /// There is no route.
-    NoRoute,
-}
-
-/// Datagrams of equal length (the last may be shorter) to one address: one system call.
-struct Batch {
-    /// The datagrams, and room behind them.
-    buffer: Vec<u8>,
-    /// Bytes of datagrams in it.
-    used: usize,
-    /// The address, and the shard behind it.
-    to: (SocketAddrV6, u16),
-    owner: Owner,
-    class: Class,
-    segment: usize,
-    count: usize,
-    closed: bool,
-    /// Bytes of the last datagram, if it is shorter than the others and may leave later than datagrams pushed after it;
-    /// or 0.
-    tail: usize,
-}
-
-impl Batch {
-    /// Does another datagram of this length fit behind the others?
-    fn takes(&self, to: (SocketAddrV6, u16), class: Class, length: usize, segments: usize) -> bool {
-        !self.closed
-            && self.to == to
-            && self.class == class
-            && self.count < segments
-            && length <= self.segment
-            && self.used + length <= BATCH_BYTES
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.buffer[..self.used]
-    }
-
-    /// Adds a datagram that it takes.
-    #[inline]
-    fn add(&mut self, owner: Owner, late: bool, length: usize, write: impl FnOnce(&mut [u8])) {
-        if !matches!(self.owner, Owner::Peer(_)) {
-            self.owner = self.owner.and(owner);
-        }
-        write(&mut self.buffer[self.used..self.used + length]);
-        self.used += length;
-        self.count += 1;
-        self.closed = length < self.segment;
-        self.tail = if self.closed && late { length } else { 0 };
-    }
-
-    /// Would it take another datagram of this length if its short end left with another batch?
-    fn reopens(&self, to: (SocketAddrV6, u16), class: Class, length: usize, segments: usize) -> bool {
-        self.tail > 0
-            && self.to == to
-            && self.class == class
-            && length == self.segment
-            && self.count <= segments
-            && self.used - self.tail + length <= BATCH_BYTES
-    }
-
-    /// Is it one short datagram of control that a longer one may overtake? Then both leave by one system call.
-    fn yields(&self, to: (SocketAddrV6, u16), length: usize, segments: usize) -> bool {
-        self.count == 1
-            && segments > 1
-            && self.class == Class::Control
-            && self.to == to
-            && length > self.segment
-            && self.used + length <= BATCH_BYTES
-    }
 }
 
 /// Counters of a plane.
@@ -570,7 +433,7 @@ impl Plane {
     pub(crate) fn receive(&mut self, inbox: &mut Inbox) -> bool {
         let mut any = self.socket.receive(inbox);
         if !any && inbox.failed() && self.hears_refusals && self.take_refusals() {
-            // What failed was the call for an earlier datagram of ours.
+            // The call for an earlier datagram of ours failed.
             any = self.socket.receive(inbox);
         }
         self.count_received(any, inbox)
@@ -624,103 +487,4 @@ impl AsFd for Plane {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    /// A plane to ourselves that sends nothing until it is flushed, and the lengths of the datagrams in its batches.
-    fn lengths(plane: &Plane) -> Vec<Vec<usize>> {
-        let each =
-            plane.batches.iter().map(|(_, batch)| batch.bytes().chunks(batch.segment).map(<[u8]>::len).collect());
-        each.collect()
-    }
-
-    #[test]
-    fn short_ends_of_messages_share_a_system_call_unless_they_must_stay_in_order() {
-        let address: SocketAddrV6 = "[::1]:0".parse().expect("an address");
-        let config = Config::new(&[7; 32]).expect("long enough").plane(address);
-        let push = |plane: &mut Plane, length: usize, number: u8, late| {
-            let owner = Owner::Peer(address);
-            let destination = Destination { to: address, source: 0, shard: 0, owner, late };
-            plane.push(destination, Class::Data, length, |out| out.fill(number));
-        };
-        for late in [true, false] {
-            let mut plane = Plane::open(address, &config).expect("a socket");
-            let mut number = 0;
-            for _ in 0..3 {
-                for length in [1_000, 1_000, 70] {
-                    push(&mut plane, length, number, late);
-                    number += 1;
-                }
-            }
-            if late {
-                assert_eq!(lengths(&plane), [vec![1_000; 6], vec![70; 3]]);
-                let firsts = |batch: &Batch| batch.bytes().chunks(batch.segment).map(|one| one[0]).collect::<Vec<_>>();
-                assert_eq!(firsts(&plane.batches[0].1), [0, 1, 3, 4, 6, 7]);
-                assert_eq!(firsts(&plane.batches[1].1), [2, 5, 8]);
-            } else {
-                assert_eq!(lengths(&plane), [[1_000, 1_000, 70], [1_000, 1_000, 70], [1_000, 1_000, 70]]);
-            }
-        }
-        // A message that is alone leaves with one call, its end included.
-        let mut plane = Plane::open(address, &config).expect("a socket");
-        [1_000, 1_000, 70].into_iter().for_each(|length| push(&mut plane, length, 0, true));
-        assert_eq!(lengths(&plane), [[1_000, 1_000, 70]]);
-    }
-
-    proptest! {
-        /// Whatever is pushed leaves once, in batches that the kernel accepts.
-        #[test]
-        fn batches_have_equal_datagrams_but_for_the_last(
-            pushes in prop::collection::vec((1usize..6, any::<bool>(), any::<bool>(), 0u16..2), 1..80),
-        ) {
-            let address: SocketAddrV6 = "[::1]:0".parse().expect("an address");
-            let config = Config::new(&[7; 32]).expect("long enough").plane(address);
-            let mut plane = Plane::open(address, &config).expect("a socket");
-            let mut pushed = Vec::new();
-            for (number, (length, late, control, port)) in pushes.into_iter().enumerate() {
-                let to = SocketAddrV6::new(*address.ip(), 9 + port, 0, 0);
-                let class = if control { Class::Control } else { Class::Data };
-                let length = 100 * length;
-                let before = plane.counters.send_calls;
-                let destination = Destination { to, source: 0, shard: 0, owner: Owner::Peer(to), late };
-                plane.push(destination, class, length, |out| out.fill(number as u8));
-                if plane.counters.send_calls > before {
-                    pushed.clear();
-                }
-                pushed.push((number as u8, length));
-                let mut waiting = Vec::new();
-                for (_, batch) in &plane.batches {
-                    let each: Vec<&[u8]> = batch.bytes().chunks(batch.segment).collect();
-                    prop_assert_eq!(each.len(), batch.count);
-                    for one in each {
-                        prop_assert!(one.iter().all(|byte| *byte == one[0]), "a datagram is one piece");
-                        waiting.push((one[0], one.len()));
-                    }
-                }
-                waiting.sort_unstable();
-                prop_assert_eq!(&waiting, &pushed);
-            }
-        }
-    }
-
-    #[test]
-    fn refusals_are_remembered_by_peer_and_bounded() {
-        let address: SocketAddrV6 = "[::1]:0".parse().expect("an address");
-        let config = Config::new(&[7; 32]).expect("long enough").plane(address);
-        let mut plane = Plane::open(address, &config).expect("a socket");
-        // Loopback does not accept a datagram of this length.
-        let send = |plane: &mut Plane, port: u16, peer: bool| {
-            let to = SocketAddrV6::new(*address.ip(), port, 0, 0);
-            let owner = if peer { Owner::Peer(to) } else { Owner::Nobody };
-            let destination = Destination { to, source: 0, shard: 0, owner, late: false };
-            plane.push(destination, Class::Data, 70_000, |out| out.fill(0));
-            plane.flush();
-        };
-        send(&mut plane, 9, false);
-        assert_eq!((plane.take_failure(), plane.counters.refused), (None, 1), "it concerns no peer");
-        (1..1_000).for_each(|port| send(&mut plane, port, true));
-        assert_eq!((plane.failures.len(), plane.counters.refused), (FAILURES_MAX, 1_000));
-        assert!(matches!(plane.take_failure(), Some((_, Failure::TooLarge))));
-    }
-}
+mod tests;

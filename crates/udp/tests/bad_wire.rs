@@ -64,9 +64,9 @@ fn messages_arrive_intact(profile: &str, encrypt: bool) {
     }
     let wire = pair.wires[0].counters();
     assert!(wire.lost > 0 && wire.duplicated > 0 && wire.held > 0, "the wire was bad: {wire:?}");
-    let server = pair.server.connection_counters(pair.ends[1]).expect("open");
+    let server = pair.server.observe().connection_counters(pair.ends[1]).expect("open");
     assert!(server.repeated > 0, "copies of datagrams are refused: {server:?}");
-    let client = pair.client.connection_counters(pair.ends[0]).expect("open");
+    let client = pair.client.observe().connection_counters(pair.ends[0]).expect("open");
     assert!(client.engine.retransmitted > 0, "lost packets were sent again: {client:?}");
 }
 
@@ -145,7 +145,7 @@ fn parity_rebuilds_in_place_what_the_wire_lost() {
             for _ in 0..3 {
                 assert!(matches!(pair.next(0), Completion::Sent { .. }));
             }
-            let server = pair.server.connection_counters(pair.ends[1]).expect("open");
+            let server = pair.server.observe().connection_counters(pair.ends[1]).expect("open");
             if bytes > 1 {
                 assert!(server.rebuilt_bytes > 0, "{profile}: {server:?}");
             }
@@ -163,8 +163,8 @@ fn a_flipped_bit_is_found_and_its_datagram_sent_again() {
     pair.client.write(pair.ends[0], outbox, 0..200_000, remote, 0, None).expect("posted");
     assert!(matches!(pair.next(0), Completion::Sent { .. }));
     assert!(pair.server.memory(inbox).expect("registered") == source);
-    let counters = pair.server.connection_counters(pair.ends[1]).expect("open");
-    let node = pair.server.counters();
+    let counters = pair.server.observe().connection_counters(pair.ends[1]).expect("open");
+    let node = pair.server.observe().counters();
     assert!(counters.forged + node.strays + node.malformed > 0, "{counters:?}");
 }
 
@@ -177,9 +177,9 @@ fn marks_go_all_the_way_to_the_congestion_control_and_back() {
     pair.client.write(pair.ends[0], outbox, 0..100_000, remote, 0, None).expect("posted");
     assert!(matches!(pair.next(0), Completion::Sent { .. }));
     assert!(pair.wires[0].counters().marked > 0, "{:?}", pair.wires[0].counters());
-    let received = pair.server.connection_counters(pair.ends[1]).expect("open").engine;
+    let received = pair.server.observe().connection_counters(pair.ends[1]).expect("open").engine;
     assert_eq!(received.marked, received.delivered + received.duplicates, "data leaves as ECT and is marked");
-    let sent = pair.client.connection_counters(pair.ends[0]).expect("open").engine;
+    let sent = pair.client.observe().connection_counters(pair.ends[0]).expect("open").engine;
     assert!(sent.acks > 0 && sent.acks_marked == sent.acks, "acknowledgements echo it: {sent:?}");
 }
 
@@ -216,8 +216,8 @@ fn trimmed_packets_are_asked_for_and_sent_again_without_a_timeout() {
             }
             assert!(pair.server.memory(inbox).expect("registered") == source, "{profile}, {protection:?}");
             let cut = pair.wires[0].counters().trimmed;
-            let theirs = pair.server.connection_counters(pair.ends[1]).expect("open");
-            let ours = pair.client.connection_counters(pair.ends[0]).expect("open").engine;
+            let theirs = pair.server.observe().connection_counters(pair.ends[1]).expect("open");
+            let ours = pair.client.observe().connection_counters(pair.ends[0]).expect("open").engine;
             let seen = (theirs.engine.trimmed, ours.nacks, ours.retransmitted, ours.timeouts);
             assert!(cut > 10, "{profile}, {protection:?}: {cut}");
             assert_eq!(seen, (cut, cut, cut, 0), "{profile}, {protection:?}");
@@ -241,7 +241,7 @@ fn a_host_that_expects_no_trimming_loses_what_is_cut_and_no_more() {
     pair.client.write(pair.ends[0], outbox, 0..200_000, remote, 0, None).expect("posted");
     assert!(matches!(pair.next(0), Completion::Sent { .. }));
     assert!(pair.server.memory(inbox).expect("registered") == source);
-    let theirs = pair.server.connection_counters(pair.ends[1]).expect("open");
+    let theirs = pair.server.observe().connection_counters(pair.ends[1]).expect("open");
     assert_eq!(theirs.engine.trimmed, 0);
     assert!(theirs.forged > 0, "a cut datagram has no tag: {theirs:?}");
 }
@@ -264,7 +264,7 @@ fn a_peer_that_dies_is_reported_and_the_node_goes_on() {
     assert_eq!(pair.next(0), dead);
     assert_eq!(pair.next(1), Completion::Closed { connection: pair.ends[1], reason: Reason::PeerSilent });
     assert!(pair.client.memory(outbox).is_ok() && pair.client.deregister(outbox).is_ok(), "its memory is free again");
-    assert!(pair.client.connection_counters(other).is_ok(), "the other connection lives");
+    assert!(pair.client.observe().connection_counters(other).is_ok(), "the other connection lives");
     assert_eq!(pair.within(0, Duration::from_millis(400)), None);
 }
 
@@ -311,6 +311,6 @@ fn a_node_that_nobody_asked_for_long_does_not_blame_its_peer() {
     let mut pair = Pair::new(config, None, 1);
     std::thread::sleep(Duration::from_millis(400));
     assert_eq!(pair.within(0, Duration::from_millis(100)), None);
-    assert!(pair.client.connection_counters(pair.ends[0]).is_ok());
-    assert!(pair.server.connection_counters(pair.ends[1]).is_ok());
+    assert!(pair.client.observe().connection_counters(pair.ends[0]).is_ok());
+    assert!(pair.server.observe().connection_counters(pair.ends[1]).is_ok());
 }

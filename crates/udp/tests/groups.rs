@@ -108,7 +108,7 @@ impl Ranks {
         let mut seen = Vec::new();
         while !is_so(&seen, self) {
             if Instant::now() > end {
-                let planes: Vec<_> = self.nodes.iter().map(Node::plane_counters).collect();
+                let planes: Vec<_> = self.nodes.iter().map(|node| node.observe().plane_counters()).collect();
                 panic!("not within {PATIENCE:?}: {seen:?}; {planes:#?}");
             }
             for (rank, node) in self.nodes.iter_mut().enumerate() {
@@ -121,7 +121,7 @@ impl Ranks {
     }
 
     fn counters(&self, rank: usize) -> GroupCounters {
-        self.nodes[rank].group_counters(self.groups[rank]).expect("a group")
+        self.nodes[rank].observe().group_counters(self.groups[rank]).expect("a group")
     }
 
     fn bytes(&self, rank: usize) -> &[u8] {
@@ -232,10 +232,10 @@ fn control_messages_reach_one_member_or_all_and_strangers_none() {
     let mut stranger = Node::bind(two_planes()).expect("sockets");
     let foreign = stranger.join(&membership(&ranks.nodes, 1, 2)).expect("it can try");
     stranger.send_control_to_all(foreign, PathId::new(0, 0), control(1)).expect("a group");
-    let before: Vec<u64> = ranks.nodes.iter().map(|node| node.counters().strays).collect();
+    let before: Vec<u64> = ranks.nodes.iter().map(|node| node.observe().counters().strays).collect();
     ranks.until(|seen, ranks| {
         assert_eq!(words(seen), 0);
-        ranks.nodes.iter().zip(&before).all(|(node, before)| node.counters().strays > *before)
+        ranks.nodes.iter().zip(&before).all(|(node, before)| node.observe().counters().strays > *before)
     });
 }
 
@@ -379,7 +379,7 @@ fn datagrams_to_the_groups_of_another_team_are_left_out() {
         }
         for node in &mut teams[0].0 {
             assert_eq!(node.poll(), None);
-            assert_eq!(node.counters().strays, 0, "{without:?}");
+            assert_eq!(node.observe().counters().strays, 0, "{without:?}");
         }
     }
 }

@@ -53,7 +53,7 @@ fn a_stranger_gets_no_connection_no_memory_and_less_than_it_sent() {
     }
     assert!(got < sent / 2, "{got} bytes for {sent}");
     assert!(pair.server.memory(inbox).expect("registered").iter().all(|&byte| byte == 0));
-    assert_eq!(pair.server.counters().handshakes, 1, "the friend's");
+    assert_eq!(pair.server.observe().counters().handshakes, 1, "the friend's");
     // The friend is served as before.
     let outbox = pair.client.register(pattern(1, 4_096));
     let room = pair.server.register(vec![0; 4_096]);
@@ -78,7 +78,7 @@ fn hellos_from_one_address_or_many_leave_nothing_behind() {
         }
     }
     settle(&mut node);
-    let counters = node.counters();
+    let counters = node.observe().counters();
     assert!(counters.retries > 1_000, "each was answered with a cookie: {counters:?}");
     assert_eq!((counters.handshakes, counters.wrong_key), (0, 0), "and with nothing more");
 }
@@ -88,7 +88,7 @@ fn a_forger_who_guesses_numbers_reaches_no_connection() {
     let mut pair = Pair::new(config("uec", 1), None, 0);
     let address: SocketAddrV6 = v6(pair.server.addresses().expect("bound")[0]);
     let stranger = UdpSocket::bind(local()).expect("a socket");
-    let before = pair.server.counters();
+    let before = pair.server.observe().counters();
     for counter in [0, 1, 2, 1 << 22, 1 << 24, u64::MAX] {
         let mut bytes = Vec::new();
         let path = strandway_proto::PathId(0);
@@ -100,6 +100,6 @@ fn a_forger_who_guesses_numbers_reaches_no_connection() {
         stranger.send_to(&bytes, address).expect("loopback takes it");
     }
     pair.run(Duration::from_millis(20));
-    assert!(pair.server.counters().strays >= before.strays + 6, "no number can be guessed");
-    assert!(pair.server.connection_counters(pair.ends[1]).is_ok(), "the connection lives");
+    assert!(pair.server.observe().counters().strays >= before.strays + 6, "no number can be guessed");
+    assert!(pair.server.observe().connection_counters(pair.ends[1]).is_ok(), "the connection lives");
 }

@@ -51,7 +51,7 @@ impl Two {
     }
 
     fn visits(&self) -> u64 {
-        self.caller.counters().visits + self.server.counters().visits
+        self.caller.observe().counters().visits + self.server.observe().counters().visits
     }
 }
 

@@ -71,7 +71,7 @@ fn a_plane_at_all_addresses_of_ipv6_serves_ipv4_with_its_marks() {
         let connection = client.connect(&[wire.front()]).expect("a call");
         let mut pair = Pair::of(client, server, connection);
         write(&mut pair, 2, || {});
-        let received = pair.server.connection_counters(pair.ends[1]).expect("open").engine;
+        let received = pair.server.observe().connection_counters(pair.ends[1]).expect("open").engine;
         assert_eq!(received.marked, received.delivered + received.duplicates);
     });
 }
@@ -105,6 +105,6 @@ fn a_forged_fragmentation_needed_changes_nothing() {
         write(&mut pair, 10, || {
             sendto(forger.as_raw_fd(), &error, &to, MsgFlags::empty()).expect("it leaves");
         });
-        assert_eq!(pair.client.plane_counters()[0].refused, 0);
+        assert_eq!(pair.client.observe().plane_counters()[0].refused, 0);
     });
 }

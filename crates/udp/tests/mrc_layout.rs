@@ -60,8 +60,8 @@ fn writes_and_sends_arrive_over_every_plane() {
     }
     pair.run(std::time::Duration::from_millis(50));
     let [client, server] = [
-        pair.client.connection_counters(pair.ends[0]).expect("open"),
-        pair.server.connection_counters(pair.ends[1]).expect("open"),
+        pair.client.observe().connection_counters(pair.ends[0]).expect("open"),
+        pair.server.observe().connection_counters(pair.ends[1]).expect("open"),
     ];
     assert_eq!(server.received_bytes.iter().sum::<u64>(), 4 * BYTES as u64, "every byte counts once");
     assert!(server.received_bytes.iter().all(|&bytes| bytes > BYTES as u64), "{:?}", server.received_bytes);
@@ -69,7 +69,7 @@ fn writes_and_sends_arrive_over_every_plane() {
     assert!(server.transport_acks_sent > 0, "{server:?}");
     assert_eq!(client.transport_acks_received, server.transport_acks_sent);
     assert_eq!(server.transport_acks_received, client.transport_acks_sent);
-    for counters in [pair.client.counters(), pair.server.counters()] {
+    for counters in [pair.client.observe().counters(), pair.server.observe().counters()] {
         assert_eq!((counters.malformed, counters.wrong_icrc), (0, 0));
     }
 }
@@ -106,7 +106,7 @@ fn nodes_at_one_address_tell_their_packets_apart_by_queue_pair() {
     pair.client.write(pair.ends[0], outbox, 0..BYTES, remote, 0, Some(1)).expect("posted");
     assert!(matches!(pair.next(1), Completion::Written { immediate: 1, .. }));
     assert!(pair.server.memory(inbox).expect("registered") == source);
-    assert!(pair.client.counters().strays > 0, "each node reads the packets of both");
+    assert!(pair.client.observe().counters().strays > 0, "each node reads the packets of both");
 }
 
 #[test]

@@ -111,7 +111,7 @@ fn messages_that_a_program_repairs_arrive_byte_for_byte_over_a_bad_wire() {
         }
         let wire = pair.wires[0].counters();
         assert!(wire.lost > 0 && wire.duplicated > 0 && wire.held > 0, "the wire was bad: {wire:?}");
-        let client = pair.client.connection_counters(pair.ends[0]).expect("open");
+        let client = pair.client.observe().connection_counters(pair.ends[0]).expect("open");
         assert!(client.sent_bytes.iter().all(|&bytes| bytes > 100_000), "all planes are used: {client:?}");
     }
 }
@@ -236,7 +236,7 @@ fn a_one_shot_waits_for_its_receive_leaves_once_and_gives_its_memory_back() {
         pair.server.complete(connection, receive).expect("open");
     }
     assert!(pair.server.deregister(inbox).expect("free") == source);
-    let client = pair.client.connection_counters(connection).expect("open");
+    let client = pair.client.observe().connection_counters(connection).expect("open");
     assert_eq!((client.engine.retransmitted, client.fresh_bytes), (0, 9_000));
     let control = ControlMessage::Custom { kind: 3, words: [1, 2, 3, 4] };
     pair.server.send_control(pair.ends[1], control).expect("open");

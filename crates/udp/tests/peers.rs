@@ -70,12 +70,14 @@ impl Many {
 
     /// The number of peers that each of the two nodes watches.
     fn peers(&self) -> [usize; 2] {
-        [self.caller.peers(), self.server.as_ref().map_or(0, Node::peers)]
+        [self.caller.observe().peers(), self.server.as_ref().map_or(0, |node| node.observe().peers())]
     }
 
     fn ups(&self, side: usize) -> Vec<Vec<bool>> {
         let node = if side == 0 { &self.caller } else { self.server.as_ref().expect("there") };
-        let up = |end: &[Connection; 2]| node.connection_counters(end[side]).map_or(vec![], |counters| counters.up);
+        let up = |end: &[Connection; 2]| {
+            node.observe().connection_counters(end[side]).map_or(vec![], |counters| counters.up)
+        };
         self.ends.iter().map(up).collect()
     }
 
@@ -83,7 +85,12 @@ impl Many {
     fn sent_in(&mut self, time: Duration) -> u64 {
         let sent = |many: &Many| {
             let nodes = [Some(&many.caller), many.server.as_ref()];
-            nodes.into_iter().flatten().flat_map(Node::plane_counters).map(|plane| plane.sent).sum::<u64>()
+            nodes
+                .into_iter()
+                .flatten()
+                .flat_map(|node| node.observe().plane_counters())
+                .map(|plane| plane.sent)
+                .sum::<u64>()
         };
         let before = sent(self);
         self.run(time);
@@ -153,7 +160,7 @@ fn a_peer_that_is_gone_ends_all_its_connections() {
             many.until(side, |told| matches!(told, Completion::Closed { reason: Reason::PeerSilent, .. }));
         }
     }
-    assert_eq!((many.peers(), many.caller.connections()), ([0, 0], 0));
+    assert_eq!((many.peers(), many.caller.observe().connections()), ([0, 0], 0));
 }
 
 /// The peer has ended one of several connections, and its message was lost. The other connections show that the peer
@@ -172,7 +179,7 @@ fn a_connection_that_only_one_side_has_ends_and_the_others_stay() {
     let ended = many.until(0, |told| matches!(told, Completion::Closed { .. }));
     assert_eq!(ended, Completion::Closed { connection: ours, reason: Reason::PeerSilent });
     many.run(Duration::from_secs(2));
-    assert_eq!((many.caller.connections(), many.peers()), (4, [1, 1]), "{:?}", many.told);
+    assert_eq!((many.caller.observe().connections(), many.peers()), (4, [1, 1]), "{:?}", many.told);
 }
 
 /// A node that is started again has the addresses of the old one, but is another node.
@@ -199,7 +206,7 @@ fn a_node_that_was_started_again_does_not_speak_for_the_one_before() {
     }
     many.open();
     many.settle("the new ones are watched as one", |many| many.peers() == [1, 1]);
-    assert_eq!(many.caller.connections(), 2);
+    assert_eq!(many.caller.observe().connections(), 2);
 }
 
 /// Each side begins connections, and all of them lead to the same node.
@@ -211,7 +218,7 @@ fn connections_that_either_side_began_are_watched_as_one() {
     first.connect(&addresses[1]).expect("a call");
     let until = Instant::now() + PATIENCE;
     let mut told = 0;
-    while told < 2 || first.peers() != 1 || second.peers() != 1 {
+    while told < 2 || first.observe().peers() != 1 || second.observe().peers() != 1 {
         told += usize::from(first.poll().is_some()) + usize::from(second.poll().is_some());
         if told == 2 {
             // The first connection is there: now one in the other direction, and another one.
@@ -221,9 +228,14 @@ fn connections_that_either_side_began_are_watched_as_one() {
         }
         assert!(Instant::now() < until);
     }
-    while told < 7 || first.peers() != 1 || second.peers() != 1 {
+    while told < 7 || first.observe().peers() != 1 || second.observe().peers() != 1 {
         told += usize::from(first.poll().is_some()) + usize::from(second.poll().is_some());
-        assert!(Instant::now() < until, "{told} completions, {} and {} peers", first.peers(), second.peers());
+        assert!(
+            Instant::now() < until,
+            "{told} completions, {} and {} peers",
+            first.observe().peers(),
+            second.observe().peers()
+        );
     }
 }
 
@@ -253,7 +265,7 @@ fn connections_that_move_together_are_watched_as_one_again() {
         while let Ok(length) = back.recv(&mut bytes) {
             front.send_to(&bytes[..length], home).expect("loopback takes it");
         }
-        assert!(Instant::now() < until, "{} and {} peers", caller.peers(), server.peers());
+        assert!(Instant::now() < until, "{} and {} peers", caller.observe().peers(), server.observe().peers());
         told
     };
     let mut ends = Vec::new();
@@ -269,7 +281,7 @@ fn connections_that_move_together_are_watched_as_one_again() {
         }
         ends.push([ours, theirs.expect("checked above")]);
     }
-    while (caller.peers(), server.peers()) != (1, 1) {
+    while (caller.observe().peers(), server.observe().peers()) != (1, 1) {
         pump(&mut caller, &mut server, &back);
     }
     back = socket();
@@ -286,10 +298,10 @@ fn connections_that_move_together_are_watched_as_one_again() {
             received |= matches!(second, Some(Completion::Received { .. }));
         }
     }
-    while (caller.peers(), server.peers()) != (1, 1) {
+    while (caller.observe().peers(), server.observe().peers()) != (1, 1) {
         pump(&mut caller, &mut server, &back);
     }
-    assert_eq!((caller.connections(), server.connections()), (6, 6));
+    assert_eq!((caller.observe().connections(), server.observe().connections()), (6, 6));
 }
 
 /// The datagram that announces a new receive is lost in some cases. Its connection asks again by itself, although the
@@ -313,5 +325,5 @@ fn lost_news_of_receives_is_told_again_soon() {
         many.until(1, |told| matches!(told, Completion::Received { .. }));
         assert!(began.elapsed() < PATIENCE, "{round} rounds in a minute");
     }
-    assert_eq!((many.caller.connections(), many.peers()), (8, [1, 1]), "no peer is given up");
+    assert_eq!((many.caller.observe().connections(), many.peers()), (8, [1, 1]), "no peer is given up");
 }

@@ -33,17 +33,17 @@ fn one_connection_uses_every_plane() {
         let config = Config { retransmit_min: Span::from_ms(500), ..config("uec", planes) };
         let mut pair = Pair::new(config, None, 0);
         write_rounds(&mut pair, 2_000_000, |_, round| round == 2);
-        let client = pair.client.connection_counters(pair.ends[0]).expect("open");
+        let client = pair.client.observe().connection_counters(pair.ends[0]).expect("open");
         let sent = &client.sent_bytes;
-        let received = pair.server.connection_counters(pair.ends[1]).expect("open").received_bytes;
+        let received = pair.server.observe().connection_counters(pair.ends[1]).expect("open").received_bytes;
         assert_eq!(received.iter().sum::<u64>(), 4_000_000, "every byte counts once");
         for (plane, (&sent, &received)) in sent.iter().zip(&received).enumerate() {
             let fair = 4_000_000 / planes as u64;
             assert!(
                 sent > fair / 2 && received > fair / 2,
                 "plane {plane} of {planes}: {sent}, {received} of {fair}; {client:?} {:?} {:?}",
-                pair.client.plane_counters(),
-                pair.server.connection_counters(pair.ends[1])
+                pair.client.observe().plane_counters(),
+                pair.server.observe().connection_counters(pair.ends[1])
             );
         }
     }
@@ -74,15 +74,15 @@ fn a_plane_that_goes_silent_and_comes_back_costs_no_byte() {
         pair.wires[1].silence(true);
         let cut = Instant::now();
         write_rounds(&mut pair, 300_000, |pair, _| {
-            let now = pair.client.connection_counters(pair.ends[0]).expect("open");
+            let now = pair.client.observe().connection_counters(pair.ends[0]).expect("open");
             assert!(cut.elapsed() < PATIENCE, "the silence is found out: {:?} {:?}", now.up, now.active_paths);
             // An engine that keeps a state of every path needs no pings.
             now.up == [true, false, true] && now.active_paths.get(1).is_none_or(|&paths| paths == 0)
         });
         // From here on the dead plane carries nothing, so no packet is sent again because of it.
-        let before = pair.client.connection_counters(pair.ends[0]).expect("open");
+        let before = pair.client.observe().connection_counters(pair.ends[0]).expect("open");
         write_rounds(&mut pair, 300_000, |_, round| round == 3);
-        let after = pair.client.connection_counters(pair.ends[0]).expect("open");
+        let after = pair.client.observe().connection_counters(pair.ends[0]).expect("open");
         if after.up == [true, false, true] && after.silences == before.silences {
             assert_eq!(after.sent_bytes[1], before.sent_bytes[1], "{profile}");
             assert!(after.sent_bytes[0] > before.sent_bytes[0] && after.sent_bytes[2] > before.sent_bytes[2]);
@@ -90,7 +90,7 @@ fn a_plane_that_goes_silent_and_comes_back_costs_no_byte() {
         pair.wires[1].silence(false);
         let healed = Instant::now();
         write_rounds(&mut pair, 300_000, |pair, _| {
-            let now = pair.client.connection_counters(pair.ends[0]).expect("open");
+            let now = pair.client.observe().connection_counters(pair.ends[0]).expect("open");
             assert!(healed.elapsed() < PATIENCE, "the plane is taken back: {:?}", now.up);
             now.up == [true; 3] && now.sent_bytes[1] > after.sent_bytes[1]
         });
@@ -110,11 +110,11 @@ fn small_messages_go_on_by_whichever_plane_is_left() {
         (0..3).filter(|&plane| plane != left).for_each(|plane| pair.wires[plane].silence(true));
         let cut = Instant::now();
         write_rounds(&mut pair, 64, |pair, round| {
-            let up = pair.client.connection_counters(pair.ends[0]).expect("open").up;
+            let up = pair.client.observe().connection_counters(pair.ends[0]).expect("open").up;
             assert!(cut.elapsed() < PATIENCE, "the silence is found out: {up:?}");
             (0..3).all(|plane| up[plane] == (plane == left)) && round >= 200
         });
-        assert!(pair.server.plane_counters()[left].urgent > 100);
+        assert!(pair.server.observe().plane_counters()[left].urgent > 100);
     }
 }
 
@@ -125,7 +125,7 @@ fn pings_that_are_lost_at_random_silence_no_plane() {
     let mut pair = Pair::new(config, Some(Impairment { loss: 0.03, ..Impairment::default() }), 11);
     let until = Instant::now() + Duration::from_millis(2_500);
     write_rounds(&mut pair, 300_000, |_, _| Instant::now() > until);
-    let client = pair.client.connection_counters(pair.ends[0]).expect("open");
+    let client = pair.client.observe().connection_counters(pair.ends[0]).expect("open");
     assert_eq!((client.up, client.silences), (vec![true; 2], vec![0; 2]));
 }
 
@@ -155,7 +155,7 @@ fn many_source_ports_on_several_planes_leave_every_plane_in_use() {
     config.routes = strandway_udp::Routes::SourcePorts(16);
     let mut pair = Pair::new(config, None, 0);
     write_rounds(&mut pair, 2_000_000, |_, round| round == 10);
-    let client = pair.client.connection_counters(pair.ends[0]).expect("open");
+    let client = pair.client.observe().connection_counters(pair.ends[0]).expect("open");
     assert_eq!((client.up, client.silences), (vec![true; 2], vec![0; 2]));
     assert!(client.sent_bytes.iter().all(|&bytes| bytes > 5_000_000), "{:?}", client.sent_bytes);
 }
@@ -168,14 +168,14 @@ fn a_plane_that_loses_full_packets_only_is_given_up_and_taken_back() {
     pair.wires[1].change(Impairment { widest: 1_000, ..Impairment::default() });
     let cut = Instant::now();
     write_rounds(&mut pair, 300_000, |pair, _| {
-        let now = pair.client.connection_counters(pair.ends[0]).expect("open");
+        let now = pair.client.observe().connection_counters(pair.ends[0]).expect("open");
         assert!(cut.elapsed() < PATIENCE, "the narrow path is found out: {now:?}");
         now.up == [true, false]
     });
     pair.wires[1].change(Impairment::default());
     let healed = Instant::now();
     write_rounds(&mut pair, 300_000, |pair, _| {
-        let now = pair.client.connection_counters(pair.ends[0]).expect("open");
+        let now = pair.client.observe().connection_counters(pair.ends[0]).expect("open");
         assert!(healed.elapsed() < PATIENCE, "the plane is taken back: {now:?}");
         now.up == [true, true]
     });

@@ -54,7 +54,8 @@ impl Host {
             if let Some(at) = self.told[which].iter().position(&wanted) {
                 return self.told[which].remove(at).expect("found above");
             }
-            let nodes: Vec<_> = self.nodes.iter().map(|node| (node.counters(), node.plane_counters())).collect();
+            let nodes: Vec<_> =
+                self.nodes.iter().map(|node| (node.observe().counters(), node.observe().plane_counters())).collect();
             assert!(Instant::now() < until, "nothing comes: {nodes:#?}");
             self.pump();
         }
@@ -105,7 +106,7 @@ impl Host {
     }
 
     fn received(&self, shard: usize, connection: Connection) -> u64 {
-        self.nodes[shard].connection_counters(connection).expect("open").received_bytes.iter().sum()
+        self.nodes[shard].observe().connection_counters(connection).expect("open").received_bytes.iter().sum()
     }
 }
 
@@ -131,12 +132,16 @@ fn one_port_serves_three_shards_and_each_gets_the_connections_that_ask_for_it() 
         host.write_all(&ends, 1);
         // Connections with one shard are watched as one peer. Shards do not know of each other.
         let until = Instant::now() + PATIENCE;
-        while host.nodes.iter().map(Node::peers).ne([1, 1, 1, 3]) {
-            assert!(Instant::now() < until, "{:?}", host.nodes.iter().map(Node::peers).collect::<Vec<_>>());
+        while host.nodes.iter().map(|node| node.observe().peers()).ne([1, 1, 1, 3]) {
+            assert!(
+                Instant::now() < until,
+                "{:?}",
+                host.nodes.iter().map(|node| node.observe().peers()).collect::<Vec<_>>()
+            );
             host.pump();
         }
         for node in &host.nodes {
-            assert_eq!((node.counters().strays, node.counters().malformed), (0, 0));
+            assert_eq!((node.observe().counters().strays, node.observe().counters().malformed), (0, 0));
         }
         // When a connection ends, those of other shards go on.
         let (shard, [ours, _]) = ends.remove(0);
@@ -170,11 +175,15 @@ fn forged_numbers_of_shards_and_connections_do_no_harm() {
         host.pump();
     }
     host.write_all(&ends, 1);
-    let strays: Vec<u64> = host.nodes[..3].iter().map(|node| node.counters().strays).collect();
+    let strays: Vec<u64> = host.nodes[..3].iter().map(|node| node.observe().counters().strays).collect();
     assert!(strays.iter().all(|&strays| strays > 0), "{strays:?}");
     for (node, accepted) in host.nodes.iter().zip([1, 1, 1, 3]) {
-        assert_eq!(node.connections(), accepted);
-        assert_eq!((node.counters().handed_over, node.counters().undelivered), (0, 0), "the kernel does as we do");
+        assert_eq!(node.observe().connections(), accepted);
+        assert_eq!(
+            (node.observe().counters().handed_over, node.observe().counters().undelivered),
+            (0, 0),
+            "the kernel does as we do"
+        );
     }
 }
 
@@ -301,9 +310,9 @@ fn a_measurement_on_two_threads_adds_up() {
     assert_eq!((whole.messages, came), (400, 4));
     assert!(intervals > 0 && whole.goodput_gbps > 0.0 && whole.planes_up == [true], "{whole:?}");
     for node in clients.iter().chain(&servers) {
-        assert!(node.plane_counters()[0].received > 100, "a thread carried nothing");
+        assert!(node.observe().plane_counters()[0].received > 100, "a thread carried nothing");
     }
-    let received: u64 = servers.iter().map(|node| node.counters().ended_received_bytes).sum();
+    let received: u64 = servers.iter().map(|node| node.observe().counters().ended_received_bytes).sum();
     assert!(received >= 400 * 50_000, "{received}");
 }
 

@@ -41,7 +41,7 @@ impl Many {
         let fronts: Vec<SocketAddrV6> = wires.iter().map(Wire::front).collect();
         let inbox = server.register(vec![0; bytes * count]);
         let (mut ends, mut remotes, until) = (Vec::new(), Vec::new(), Instant::now() + PATIENCE);
-        while remotes.len() < count || caller.peers() > 1 || server.peers() > 1 {
+        while remotes.len() < count || caller.observe().peers() > 1 || server.observe().peers() > 1 {
             // One after the other, so that keys and connections are in one order.
             if ends.len() == remotes.len() && ends.len() < count {
                 ends.push(caller.connect(&fronts).expect("a call"));
@@ -51,7 +51,7 @@ impl Many {
                 let at = remotes.len() * bytes;
                 remotes.push(server.expose(connection, inbox, at..at + bytes).expect("a key"));
             }
-            assert!(Instant::now() < until, "{} peers, {} connections", caller.peers(), remotes.len());
+            assert!(Instant::now() < until, "{} peers, {} connections", caller.observe().peers(), remotes.len());
         }
         Many { caller, server, inbox, wires, ends, remotes, told: Vec::new() }
     }
@@ -63,7 +63,7 @@ impl Many {
     }
 
     fn counters(&self) -> Vec<SessionCounters> {
-        self.ends.iter().map(|&end| self.caller.connection_counters(end).expect("open")).collect()
+        self.ends.iter().map(|&end| self.caller.observe().connection_counters(end).expect("open")).collect()
     }
 
     /// All connections send `bytes` each. Returns the most bytes that were in flight at a time, all connections

@@ -92,7 +92,7 @@ fn a_recorded_hello_opens_no_connection_anywhere() {
         let answer = replay(&recorded(&config), &mut node, &replayer).expect("an answer");
         assert_eq!((kind(&answer), answer.len()), (9, REFUSAL), "it was made for another cookie");
     }
-    assert_eq!((node.counters().handshakes, node.counters().wrong_key), (0, 4));
+    assert_eq!((node.observe().counters().handshakes, node.observe().counters().wrong_key), (0, 4));
     // No slot is taken.
     let friends: Vec<_> = (0..2).map(|_| call(&mut node, &config)).collect();
     assert!(friends.iter().all(|(_, done)| matches!(done, Completion::Connected { .. })));
@@ -183,7 +183,7 @@ fn short_connections_are_not_refused_however_many() {
             assert!(Instant::now() < until, "connection {i} is not over");
         }
     }
-    assert_eq!(node.connections(), 0);
+    assert_eq!(node.observe().connections(), 0);
 }
 
 /// Welcomes are lost until the answering node has given the caller up.
@@ -216,7 +216,7 @@ fn a_caller_who_is_more_patient_than_the_node_still_gets_a_connection() {
         }
         assert!(Instant::now() < until, "accepted {accepted}, connected {connected}");
     }
-    assert!(node.counters().handshakes >= 2, "the first one was given up");
+    assert!(node.observe().counters().handshakes >= 2, "the first one was given up");
 }
 
 #[test]
@@ -251,10 +251,13 @@ fn an_address_without_a_route_is_nobody_elses_trouble() {
             pair.client.connect(&[nowhere, nowhere]).expect("a call");
             pair.run(Duration::from_millis(150));
         }
-        assert!(pair.client.plane_counters().iter().any(|plane| plane.refused > 0), "the kernel has no route");
-        let friend = pair.client.connection_counters(pair.ends[0]).expect("open");
+        assert!(
+            pair.client.observe().plane_counters().iter().any(|plane| plane.refused > 0),
+            "the kernel has no route"
+        );
+        let friend = pair.client.observe().connection_counters(pair.ends[0]).expect("open");
         assert_eq!((&friend.port_losses, &friend.routes_lost), (&vec![0; 2], &vec![0; 2]));
-        assert_eq!((pair.client.ports_up(), friend.up), (&[true; 2][..], vec![true; 2]));
+        assert_eq!((pair.client.observe().ports_up(), friend.up), (&[true; 2][..], vec![true; 2]));
     }
 }
 
@@ -285,10 +288,11 @@ fn a_peer_without_a_route_loses_that_plane_until_there_is_one_and_others_keep_it
             for server in &mut servers {
                 server.poll();
             }
-            assert!(Instant::now() < until, "{what}: {:?}", ends.map(|end| client.connection_counters(end)));
+            assert!(Instant::now() < until, "{what}: {:?}", ends.map(|end| client.observe().connection_counters(end)));
         }
     };
-    let up = |node: &Node, end: usize| node.connection_counters(ends[end]).map_or(vec![], |counters| counters.up);
+    let up =
+        |node: &Node, end: usize| node.observe().connection_counters(ends[end]).map_or(vec![], |counters| counters.up);
     until(&mut client, "both are open", &|node| (0..2).all(|end| up(node, end) == [true; 2]));
     ip("-6 route add unreachable fd00::2/128 metric 1 table 7");
     ip("-6 rule add to fd00::2 lookup 7 pref 1");
@@ -296,7 +300,7 @@ fn a_peer_without_a_route_loses_that_plane_until_there_is_one_and_others_keep_it
     ip("-6 rule add lookup local pref 2");
     until(&mut client, "the plane is lost", &|node| up(node, 0) == [false, true]);
     assert_eq!(up(&client, 1), [true; 2], "and only for that peer");
-    let counters = client.connection_counters(ends[0]).expect("open");
+    let counters = client.observe().connection_counters(ends[0]).expect("open");
     assert_eq!((counters.routes_lost[0], counters.port_losses[0]), (1, 0));
     ip("-6 rule del to fd00::2 lookup 7 pref 1");
     until(&mut client, "the plane is back", &|node| up(node, 0) == [true; 2]);
@@ -335,7 +339,7 @@ fn a_forged_packet_too_big_changes_nothing() {
         assert!(matches!(pair.next(0), Completion::Sent { .. }), "round {round}");
         assert!(pair.server.memory(inbox).expect("registered") == source);
     }
-    assert_eq!(pair.client.plane_counters()[0].refused, 0);
+    assert_eq!(pair.client.observe().plane_counters()[0].refused, 0);
 }
 
 #[test]
@@ -344,7 +348,7 @@ fn a_quiet_connection_is_hardly_pinged() {
     ours.peer_timeout = Duration::from_secs(3);
     let mut pair = Pair::new(ours, None, 0);
     let sent = |pair: &Pair| {
-        [&pair.client, &pair.server].map(|node| node.plane_counters().iter().map(|p| p.sent).sum::<u64>())
+        [&pair.client, &pair.server].map(|node| node.observe().plane_counters().iter().map(|p| p.sent).sum::<u64>())
     };
     pair.run(Duration::from_millis(300));
     let before = sent(&pair);

@@ -26,7 +26,7 @@ fn exchange(config: Config) -> [PlaneCounters; 2] {
         assert!(matches!(pair.next(1), Completion::Sent { .. }));
         assert!(pair.client.memory(inbox).expect("registered") == source, "{bytes} bytes");
     }
-    [pair.client.plane_counters()[0], pair.server.plane_counters()[0]]
+    [pair.client.observe().plane_counters()[0], pair.server.observe().plane_counters()[0]]
 }
 
 fn with(without: Without) -> [PlaneCounters; 2] {

@@ -52,7 +52,6 @@ impl RankPlan {
         lengths: &DirectLengths,
     ) -> RankPlan {
         let mut plan = RankPlan::default();
-        let parts = |length: usize| parts(length, lengths.part);
         // Each rank begins with the next rank, so that they do not all send to the same one.
         let others = || (1..ranks).map(move |step| (rank + step) % ranks);
         let me = rank as usize;
@@ -92,40 +91,7 @@ impl RankPlan {
             CollectiveCall::Broadcast { at, root } if ranks == 2 || at.len() <= lengths.tree => {
                 plan.tree(at, rank, ranks, *root)
             }
-            CollectiveCall::Broadcast { at, root } => {
-                let cut = |b: u32| cut(at.len(), 1, ranks, b);
-                let blocks: Vec<BufferRange> = (0..ranks).map(|b| at.part(cut(b)..cut(b + 1))).collect();
-                if rank == *root {
-                    for part in 0..blocks.iter().map(|block| parts(block.len()).count()).max().unwrap_or(0) {
-                        for other in others() {
-                            let block = &blocks[other as usize];
-                            if let Some(range) = parts(block.len()).nth(part) {
-                                plan.send(other, part as u32, block.part(range), Vec::new());
-                            }
-                        }
-                    }
-                    // The root's own block goes to all ranks.
-                    for other in others() {
-                        for (part, range) in (0..).zip(parts(blocks[me].len())) {
-                            plan.send(other, GATHER | part, blocks[me].part(range), Vec::new());
-                        }
-                    }
-                } else {
-                    for (part, range) in (0..).zip(parts(blocks[me].len())) {
-                        let received = plan.receives.len();
-                        plan.receive(*root, part, blocks[me].part(range.clone()));
-                        for other in others().filter(|other| other != root) {
-                            plan.send(
-                                other,
-                                GATHER | part,
-                                blocks[me].part(range.clone()),
-                                vec![Condition::Received(received)],
-                            );
-                        }
-                    }
-                    others().for_each(|other| plan.receive_parts(other, &blocks[other as usize], lengths.part));
-                }
-            }
+            CollectiveCall::Broadcast { at, root } => plan.broadcast(at, (rank, ranks), *root, lengths.part),
             CollectiveCall::AllGather { input, outputs } => {
                 let own = input.as_ref().unwrap_or(&outputs[me]);
                 for other in others() {
@@ -162,26 +128,69 @@ impl RankPlan {
                     plan.receive(*root, 0, output.clone());
                 }
             }
-            CollectiveCall::Barrier => {
-                // Dissemination barrier: in step k each rank sends to the rank that is 2^k places further.
-                let mut after = Vec::new();
-                for step in (0..32).take_while(|step| 1u64 << step < u64::from(ranks)) {
-                    let far = ((1u64 << step) % u64::from(ranks)) as u32;
-                    let nothing = BufferRange { buffer: usize::MAX, bytes: 0..0 };
-                    plan.sends.push(PlannedSend { to: (rank + far) % ranks, tag: step, from: nothing.clone(), after });
-                    after = vec![Condition::Received(plan.receives.len())];
-                    let from = (rank + ranks - far) % ranks;
-                    plan.receives.push(PlannedReceive {
-                        from,
-                        tag: step,
-                        length: 0,
-                        into: Target::Place(nothing),
-                        after: Vec::new(),
-                    });
-                }
-            }
+            CollectiveCall::Barrier => plan.barrier(rank, ranks),
         }
         plan
+    }
+
+    /// The root scatters blocks, and their receivers gather them.
+    fn broadcast(&mut self, at: &BufferRange, (rank, ranks): (u32, u32), root: u32, part_length: usize) {
+        let parts = |length: usize| parts(length, part_length);
+        // Each rank begins with the next rank, so that they do not all send to the same one.
+        let others = || (1..ranks).map(move |step| (rank + step) % ranks);
+        let me = rank as usize;
+        let cut = |b: u32| cut(at.len(), 1, ranks, b);
+        let blocks: Vec<BufferRange> = (0..ranks).map(|b| at.part(cut(b)..cut(b + 1))).collect();
+        if rank == root {
+            for part in 0..blocks.iter().map(|block| parts(block.len()).count()).max().unwrap_or(0) {
+                for other in others() {
+                    let block = &blocks[other as usize];
+                    if let Some(range) = parts(block.len()).nth(part) {
+                        self.send(other, part as u32, block.part(range), Vec::new());
+                    }
+                }
+            }
+            // The root's own block goes to all ranks.
+            for other in others() {
+                for (part, range) in (0..).zip(parts(blocks[me].len())) {
+                    self.send(other, GATHER | part, blocks[me].part(range), Vec::new());
+                }
+            }
+        } else {
+            for (part, range) in (0..).zip(parts(blocks[me].len())) {
+                let received = self.receives.len();
+                self.receive(root, part, blocks[me].part(range.clone()));
+                for other in others().filter(|&other| other != root) {
+                    self.send(
+                        other,
+                        GATHER | part,
+                        blocks[me].part(range.clone()),
+                        vec![Condition::Received(received)],
+                    );
+                }
+            }
+            others().for_each(|other| self.receive_parts(other, &blocks[other as usize], part_length));
+        }
+    }
+
+    /// Each rank learns that all others are here.
+    fn barrier(&mut self, rank: u32, ranks: u32) {
+        // Dissemination barrier: in step k each rank sends to the rank that is 2^k places further.
+        let mut after = Vec::new();
+        for step in (0..32).take_while(|step| 1u64 << step < u64::from(ranks)) {
+            let far = ((1u64 << step) % u64::from(ranks)) as u32;
+            let nothing = BufferRange { buffer: usize::MAX, bytes: 0..0 };
+            self.sends.push(PlannedSend { to: (rank + far) % ranks, tag: step, from: nothing.clone(), after });
+            after = vec![Condition::Received(self.receives.len())];
+            let from = (rank + ranks - far) % ranks;
+            self.receives.push(PlannedReceive {
+                from,
+                tag: step,
+                length: 0,
+                into: Target::Place(nothing),
+                after: Vec::new(),
+            });
+        }
     }
 
     /// Each rank sends its whole buffer to each other rank.

@@ -145,7 +145,7 @@ pub fn send_chosen(
         return Err(CastError::Option("name at least one receiver".into()));
     }
     let tree = Tree::of_chosen(sources, options.preserve, exclude)?;
-    let wire = node.wire_bytes();
+    let wire = node.observe().wire_bytes();
     let peers = listeners.iter().map(|listener| Peer::new(listener.clone())).collect();
     let mut casting = Casting {
         role: NodeRole::new(node),
@@ -212,7 +212,7 @@ struct Casting<'a, S> {
 impl<S: Fn() -> bool> Casting<'_, S> {
     fn status(&mut self) -> Status {
         let planes = self.role.team().map_or(0, |team| team.multicast_planes());
-        let wire_bytes = self.role.node().wire_bytes() - self.wire;
+        let wire_bytes = self.role.node().observe().wire_bytes() - self.wire;
         let progress = |peer: &Peer| Progress {
             name: peer.listener.name.clone(),
             state: peer.state.clone(),

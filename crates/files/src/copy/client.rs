@@ -225,7 +225,7 @@ impl Copying {
         each: impl FnMut(News<'_>),
     ) -> Result<Summary, CopyError> {
         let (directory, options) = (request.directory, request.options);
-        let wire = node.wire_bytes();
+        let wire = node.observe().wire_bytes();
         let (memory, slots) = self.greet(node, directory, options, stop)?;
         self.memory = Some(memory);
         let (bytes, files) = (tree.bytes, tree.files);
@@ -391,7 +391,7 @@ fn version(options: &Options) -> u16 {
 
 impl Telling {
     fn status(&self, node: &Node, connection: Connection) -> Result<Status, CopyError> {
-        let counters = node.connection_counters(connection)?;
+        let counters = node.observe().connection_counters(connection)?;
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         Ok(Status {
             seconds: self.began.elapsed().as_secs_f64(),
@@ -403,7 +403,7 @@ impl Telling {
             fresh_bytes: counters.fresh_bytes,
             again_bytes: counters.engine.retransmitted * u64::from(node.payload()),
             rebuilt_bytes: read(&self.done.rebuilt),
-            wire_bytes: node.wire_bytes() - self.wire,
+            wire_bytes: node.observe().wire_bytes() - self.wire,
         })
     }
 }

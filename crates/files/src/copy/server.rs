@@ -112,7 +112,7 @@ pub fn serve(
     let waker = node.waker()?;
     let mut serving =
         Serving { target: &mut server.target, allowed: server.allowed, clients: HashMap::new(), waker, said, say };
-    let (mut refused, mut looked) = (node.counters(), Instant::now());
+    let (mut refused, mut looked) = (node.observe().counters(), Instant::now());
     while !stop() {
         if let Some(completion) = node.wait(LOOK)?
             && let Some(connection) = super::connection_of(&completion)
@@ -126,7 +126,7 @@ pub fn serve(
         }
         if looked.elapsed() >= SECOND {
             looked = Instant::now();
-            report_refused(&mut refused, node.counters(), &mut tell);
+            report_refused(&mut refused, node.observe().counters(), &mut tell);
         }
     }
     let connections: Vec<Connection> = serving.clients.keys().copied().collect();
@@ -272,7 +272,7 @@ impl Serving<'_> {
         *busy = true;
         let start = slot as usize * size as usize;
         let bytes = node.memory(copy.memory)?[start..start + bytes as usize].to_vec();
-        let rebuilt = node.connection_counters(connection).map_or(0, |counters| counters.rebuilt_bytes);
+        let rebuilt = node.observe().connection_counters(connection).map_or(0, |counters| counters.rebuilt_bytes);
         let _ = copy.work.send(Work::Parcel { slot: slot as u16, bytes, rebuilt });
         Ok(false)
     }

@@ -8,6 +8,7 @@ mod delegated;
 mod delegates;
 mod ends;
 mod explore;
+mod failing;
 mod local;
 mod state;
 mod tasks;

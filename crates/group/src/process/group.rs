@@ -13,6 +13,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use strandway_collective::plan::{BufferRange, CollectiveCall, PlanAlgorithm};
 
+/// The ranges that a call reads and writes at one rank.
+struct Ranges<'c> {
+    /// Each range, and whether it is written.
+    spans: Vec<(&'c BufferRange, bool)>,
+    reduces: bool,
+    /// The rank that the call names, or 0.
+    target: u32,
+    /// Lengths of lists that need a part for each rank.
+    counts: Vec<usize>,
+}
+
 /// The options of a group. Ranks need not agree on them.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupOptions {
@@ -297,16 +308,8 @@ impl Group {
         }
     }
 
-    /// The error in a job, if it has one.
-    fn check(
-        &self,
-        job: &CollectiveCall,
-        buffers: &[Buffer],
-        element: Element,
-        reduction: Reduction,
-    ) -> Result<(), String> {
-        let (rank, ranks, size) = (self.rank as usize, self.ranks() as usize, element.bytes());
-        let name = job.name();
+    /// What a call reads and writes at this rank.
+    fn ranges<'c>(&self, job: &'c CollectiveCall) -> Ranges<'c> {
         let mut spans: Vec<(&BufferRange, bool)> = Vec::new();
         let (mut reduces, mut target, mut counts) = (false, 0, Vec::new());
         match job {
@@ -356,6 +359,20 @@ impl Group {
             }
             CollectiveCall::Barrier => {}
         }
+        Ranges { spans, reduces, target, counts }
+    }
+
+    /// The error in a job, if it has one.
+    fn check(
+        &self,
+        job: &CollectiveCall,
+        buffers: &[Buffer],
+        element: Element,
+        reduction: Reduction,
+    ) -> Result<(), String> {
+        let (rank, ranks, size) = (self.rank as usize, self.ranks() as usize, element.bytes());
+        let name = job.name();
+        let Ranges { spans, reduces, target, counts } = self.ranges(job);
         if target as usize >= ranks {
             return Err(format!("{name}: no rank {target}, the group has {ranks}"));
         }

@@ -335,7 +335,7 @@ impl<'a> Casting<'a> {
     /// Adds the counters of the host's groups to those of all hosts.
     pub(super) fn count(&self, node: &Node) -> Result<(), Error> {
         for group in self.groups.iter().flatten() {
-            let counted = node.group_counters(*group)?;
+            let counted = node.observe().group_counters(*group)?;
             let arrived = counted.placed + counted.duplicates;
             let counts = [counted.sent, counted.repairs, arrived, counted.trimmed, counted.rebuilt];
             for (all, count) in self.shared.teams.counted.iter().zip(counts) {

@@ -174,7 +174,7 @@ impl<'a> Host<'a> {
         }
         let mut stats = shared.stats.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         for (&i, &connection) in self.ours.iter().chain(self.theirs.iter().map(|(c, i)| (i, c))) {
-            let counted = self.node.connection_counters(connection).map_err(|e| self.error(e))?.engine;
+            let counted = self.node.observe().connection_counters(connection).map_err(|e| self.error(e))?.engine;
             stats[i as usize] += counted;
         }
         drop(stats);
@@ -224,7 +224,7 @@ impl<'a> Host<'a> {
         let begun = self.ours.iter().map(|(number, connection)| (*connection, ends(number).destination));
         let accepted = self.theirs.iter().map(|(connection, number)| (*connection, ends(number).source));
         for (connection, peer) in begun.chain(accepted).collect::<Vec<_>>() {
-            for state in self.node.path_states(connection).map_err(|e| self.error(e))? {
+            for state in self.node.observe().path_states(connection).map_err(|e| self.error(e))? {
                 let route = plan.topology.source_route(self.host, peer, state.path);
                 if route.iter().any(|link| links.contains(link)) {
                     let done = match denied {
@@ -263,7 +263,7 @@ impl<'a> Host<'a> {
         }
         let now = self.shared.now();
         self.apply_faults(now)?;
-        let up = self.node.planes_up();
+        let up = self.node.observe().planes_up();
         if up != self.up {
             self.up = up;
             driver.handle_event(self, program, &Event::Ports { up })?;

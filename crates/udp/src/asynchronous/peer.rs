@@ -104,7 +104,7 @@ impl Peer {
     ///
     /// Errors: the reason why it ended.
     pub fn counters(&self) -> Pending<SessionCounters> {
-        self.run(|node, link| Ok(node.connection_counters(link.connection)?))
+        self.run(|node, link| Ok(node.observe().connection_counters(link.connection)?))
     }
 
     /// Ends the connection and tells the peer with one datagram, which may be lost. All other futures of the connection

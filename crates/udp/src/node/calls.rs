@@ -1,14 +1,17 @@
 //! How connections begin: hellos and their answers, on both sides.
 
+use super::answers::Answers;
 use super::{Completion, Connection, Node, State};
+use crate::address::{is_ipv4, shown};
 use crate::clock::{earlier, span};
-use crate::error::Reason;
+use crate::config::Config;
+use crate::error::{Error, Reason};
 use crate::frame::{self, COOKIE, NOISE_HELLO, NOISE_WELCOME};
-use crate::handshake::{Answer, COOKIE_SECONDS, Caller, Secrets};
+use crate::handshake::{Answer, COOKIE_SECONDS, Caller, Cookies, Secrets, Terms};
 use crate::plane::{Class, Destination, Owner};
 use crate::secure::random;
 use crate::session::{Session, SessionParams};
-use std::net::SocketAddrV6;
+use std::net::{Ipv6Addr, SocketAddrV6};
 use std::sync::Arc;
 use strandway_proto::{PathId, Span, Time};
 
@@ -16,6 +19,10 @@ use strandway_proto::{PathId, Span, Time};
 const HELLO_AGAIN: Span = Span::from_ms(50);
 /// How long a hello is repeated with the same cookie: the cookie's life, less a second for the way.
 const ATTEMPT: Span = Span::from_ms(1_000 * (COOKIE_SECONDS - 1));
+
+/// The node remembers this number of answers to hellos for each of the connections it may have open: ours. More than
+/// one, because a connection can end before the cookie of its hello expires.
+const ANSWERS_PER_CONNECTION: usize = 4;
 
 /// A connection that we have begun.
 pub(super) struct Calling {
@@ -66,11 +73,83 @@ impl Calling {
     }
 }
 
+/// What a node needs to greet and to be greeted.
+pub(super) struct Greeting {
+    pub(super) terms: Terms,
+    pub(super) cookies: Cookies,
+    /// Answers to hellos, so that a repeated hello gets the same one.
+    pub(super) answered: Answers,
+    /// Replies to strangers so far.
+    pub(super) replies: u32,
+}
+
+impl Greeting {
+    pub(super) fn new(config: &Config) -> Result<Greeting, Error> {
+        let (profile, planes) = (&config.profile, config.planes.len());
+        Ok(Greeting {
+            terms: Terms::new(profile, config.payload, planes, config.protection, config.layout),
+            cookies: Cookies::new()?,
+            answered: Answers::new(ANSWERS_PER_CONNECTION * config.connections_max),
+            replies: 0,
+        })
+    }
+}
+
+/// Connections.
 impl Node {
+    /// Begins a connection; [`Completion::Connected`] or [`Completion::Closed`] follows. `peer`: its address on each
+    /// plane, in the order of ours. If several nodes share these addresses ([`Node::bind_shards`]), successive calls
+    /// ask for them in turn.
+    ///
+    /// # Errors
+    /// If the addresses are not those of our planes in number and family, or too many connections are open.
+    pub fn connect(&mut self, peer: &[SocketAddrV6]) -> Result<Connection, Error> {
+        self.wish = self.wish.wrapping_add(1);
+        self.connect_to_shard(peer, self.wish)
+    }
+
+    /// Begins a connection as [`Node::connect`] does, and asks for shard `shard` modulo the number of nodes that share
+    /// the peer's addresses. A node that shares them with no other ignores the wish.
+    ///
+    /// # Errors
+    /// As for [`Node::connect`].
+    pub fn connect_to_shard(&mut self, peer: &[SocketAddrV6], shard: u8) -> Result<Connection, Error> {
+        if peer.len() != self.planes.len() {
+            let (theirs, ours) = (peer.len(), self.planes.len());
+            return Err(Error::Config(format!(
+                "{theirs} addresses for {ours} planes: give one for each plane, in order"
+            )));
+        }
+        for (number, (ours, theirs)) in self.config.planes.iter().zip(peer).enumerate() {
+            // A plane at `::` serves both families.
+            if is_ipv4(*ours.ip()) != is_ipv4(*theirs.ip()) && *ours.ip() != Ipv6Addr::UNSPECIFIED {
+                return Err(Error::Config(format!(
+                    "plane {number} is at {}, the peer at {}: take addresses of one family, IPv4 or IPv6",
+                    shown(*ours),
+                    shown(*theirs)
+                )));
+            }
+        }
+        let id = self.fresh_id()?;
+        let calling = Calling::new(self.clock.now(), id, peer, shard);
+        self.occupy(id, State::Calling(Box::new(calling)))
+    }
+
+    /// Ends a connection and tells the peer with one datagram, which may be lost. No completion follows.
+    ///
+    /// # Errors
+    /// If there is no such connection.
+    pub fn close(&mut self, connection: Connection) -> Result<(), Error> {
+        self.slot(connection)?;
+        self.take_down(connection.index as usize, Reason::ByPeer, true);
+        self.flush();
+        Ok(())
+    }
+
     /// Says hello again when it is time, or gives up.
     pub(super) fn call(&mut self, index: usize, now: Time) {
         let planes = self.planes.len();
-        let Some(State::Calling(calling)) = &mut self.slots[index].state else { return };
+        let Some(State::Calling(calling)) = &mut self.table.slots[index].state else { return };
         if now.since(calling.began) > span(self.config.handshake_timeout) {
             let reason = calling.hint.unwrap_or(Reason::NoAnswer);
             return self.end(index, reason, true);
@@ -90,7 +169,7 @@ impl Node {
 
     /// Says hello on a plane, with its cookie if there is one.
     fn send_hello(&mut self, index: usize, plane: usize, rounds: usize) {
-        let Some(State::Calling(calling)) = &self.slots[index].state else { return };
+        let Some(State::Calling(calling)) = &self.table.slots[index].state else { return };
         let nothing = ([0; COOKIE], [0; NOISE_HELLO]);
         let (cookie, noise) = calling.attempts[plane].as_ref().map_or(nothing, |(_, one)| (one.cookie, one.hello));
         let hello = frame::hello(plane as u8, calling.id, calling.shard, &cookie, &noise, self.config.datagram());
@@ -102,7 +181,7 @@ impl Node {
     }
 
     pub(super) fn handle_retry(&mut self, now: Time, plane: usize, from: SocketAddrV6, id: u64, cookie: &[u8; COOKIE]) {
-        let (secret, terms) = (self.config.secret.clone(), self.terms);
+        let (secret, terms) = (self.config.secret.clone(), self.greeting.terms);
         let Some((index, calling)) = self.calling(id) else { return };
         let known = calling.attempts.get(plane).and_then(Option::as_ref).is_some_and(|(_, one)| one.cookie == *cookie);
         if !calling.is_peer(plane, from) || known || !std::mem::take(&mut calling.may_retry) {
@@ -116,8 +195,8 @@ impl Node {
 
     pub(super) fn reply(&mut self, plane: usize, to: SocketAddrV6, datagram: &[u8]) {
         // Over another path each time, since one of them may be dead.
-        self.replies = self.replies.wrapping_add(1);
-        let (to, _) = self.config.routes.resolve(to, PathId::new(plane as u8, self.replies));
+        self.greeting.replies = self.greeting.replies.wrapping_add(1);
+        let (to, _) = self.config.routes.resolve(to, PathId::new(plane as u8, self.greeting.replies));
         let shard = u16::from(datagram[frame::OPENING_SHARD]);
         self.send_opening(plane, (to, shard), Owner::Nobody, datagram);
     }
@@ -147,24 +226,24 @@ impl Node {
         if !self.config.accept || length < frame::HELLO {
             return;
         }
-        if !self.cookies.holds(now, from.into(), id, cookie) {
+        if !self.greeting.cookies.holds(now, from.into(), id, cookie) {
             self.counters.retries += 1;
-            let cookie = self.cookies.make(now, from.into(), id);
+            let cookie = self.greeting.cookies.make(now, from.into(), id);
             return self.reply(plane, from, &frame::retry(plane as u8, id, &cookie));
         }
-        if let Some(welcome) = self.answered.get(noise) {
+        if let Some(welcome) = self.greeting.answered.get(noise) {
             let welcome = frame::welcome(plane as u8, id, welcome);
             return self.reply(plane, from, &welcome);
         }
-        let Some(answer) = Answer::new(&self.config.secret, id, cookie, noise, &self.terms) else {
+        let Some(answer) = Answer::new(&self.config.secret, id, cookie, noise, &self.greeting.terms) else {
             self.counters.refuse(Reason::WrongKey);
             return self.reply(plane, from, &frame::refusal(frame::VERSION, plane as u8, id, 1));
         };
         self.counters.handshakes += 1;
-        if self.open >= self.config.connections_max {
+        if self.table.open >= self.config.connections_max {
             self.end_twins(id);
         }
-        let full = self.open >= self.config.connections_max;
+        let full = self.table.open >= self.config.connections_max;
         let verdict = answer.differ.or(full.then_some(Reason::PeerFull));
         let Ok(ours) = self.fresh_id() else { return };
         let Some((welcome, secrets)) = answer.finish(verdict, ours) else { return };
@@ -180,11 +259,11 @@ impl Node {
                 if self.occupy(ours, State::Open(Box::new(session))).is_err() {
                     return self.monitors.leave(monitor, handle.index, false);
                 }
-                self.slots[handle.index as usize].hello = Some(*noise);
-                self.unconfirmed.push(handle.index);
+                self.table.slots[handle.index as usize].hello = Some(*noise);
+                self.table.unconfirmed.push(handle.index);
             }
         }
-        self.answered.insert(now, *noise, welcome);
+        self.greeting.answered.insert(now, *noise, welcome);
         self.reply(plane, from, &frame::welcome(plane as u8, id, &welcome));
     }
 
@@ -199,10 +278,10 @@ impl Node {
         match outcome {
             Err(reason) => self.end(index, reason, true),
             Ok((remote, secrets)) => {
-                let handle = Connection { index: index as u32, generation: self.slots[index].generation };
+                let handle = Connection { index: index as u32, generation: self.table.slots[index].generation };
                 let names = (id, remote);
                 let Some(session) = self.open_session(now, handle, names, &secrets, true, peers) else { return };
-                self.slots[index].state = Some(State::Open(Box::new(session)));
+                self.table.slots[index].state = Some(State::Open(Box::new(session)));
                 self.make_ready(index as u32);
                 self.completions.push_back(Completion::Connected { connection: handle });
             }
@@ -221,7 +300,7 @@ impl Node {
         let seed = u64::from_be_bytes(random().ok()?);
         let way = self.ways.to(&peers);
         let (profile, environment, burst) = (Arc::clone(&way.profile), way.environment, way.burst);
-        let ports = &self.ports;
+        let ports = &self.ports.up;
         let opening =
             SessionParams { handle, local, remote, secrets, calls, peers, ports, profile, environment, burst, seed };
         Some(Session::new(now, &self.config, &mut self.monitors, opening))
@@ -230,9 +309,9 @@ impl Node {
     /// Ends all unconfirmed connections of one caller. It said hello on several planes, and uses the connection of the
     /// first welcome.
     pub(super) fn end_twins(&mut self, caller: u64) {
-        for i in (0..self.unconfirmed.len()).rev() {
-            let index = self.unconfirmed[i] as usize;
-            if let Some(State::Open(session)) = &self.slots[index].state
+        for i in (0..self.table.unconfirmed.len()).rev() {
+            let index = self.table.unconfirmed[i] as usize;
+            if let Some(State::Open(session)) = &self.table.slots[index].state
                 && session.remote() == caller
             {
                 self.end(index, Reason::NoAnswer, false);
@@ -241,8 +320,8 @@ impl Node {
     }
 
     pub(super) fn calling(&mut self, id: u64) -> Option<(usize, &mut Calling)> {
-        let index = *self.ids.get(&id)? as usize;
-        match &mut self.slots[index].state {
+        let index = *self.table.ids.get(&id)? as usize;
+        match &mut self.table.slots[index].state {
             Some(State::Calling(calling)) => Some((index, calling)),
             _ => None,
         }

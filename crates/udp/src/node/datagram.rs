@@ -56,9 +56,9 @@ impl Node {
         if matches!(sealed.kind, Kind::Chunk | Kind::Word) {
             return self.handle_of_group(plane, arrival, &sealed, datagram);
         }
-        let index = match self.recent {
+        let index = match self.table.recent {
             Some((id, index)) if id == sealed.connection => index,
-            _ => match self.ids.get(&sealed.connection) {
+            _ => match self.table.ids.get(&sealed.connection) {
                 Some(&index) => index,
                 None => {
                     self.counters.strays += 1;
@@ -66,8 +66,8 @@ impl Node {
                 }
             },
         };
-        self.recent = Some((sealed.connection, index));
-        let Some(State::Open(session)) = &mut self.slots[index as usize].state else {
+        self.table.recent = Some((sealed.connection, index));
+        let Some(State::Open(session)) = &mut self.table.slots[index as usize].state else {
             self.counters.strays += 1;
             return;
         };
@@ -76,8 +76,8 @@ impl Node {
         let outcome = session.handle(&mut around, plane, arrival, &sealed, datagram);
         if unconfirmed && session.is_confirmed() {
             let caller = session.remote();
-            self.slots[index as usize].hello = None;
-            self.unconfirmed.retain(|&other| other != index);
+            self.table.slots[index as usize].hello = None;
+            self.table.unconfirmed.retain(|&other| other != index);
             self.end_twins(caller);
         }
         self.join_monitors(now);

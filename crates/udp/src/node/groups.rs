@@ -3,7 +3,7 @@
 use super::{Completion, Node};
 use crate::error::Error;
 use crate::frame::Sealed;
-use crate::group::{ChunkHead, Chunked, GroupCounters, Incoming, Membership, Team};
+use crate::group::{ChunkHead, Chunked, Incoming, Membership, Team};
 use crate::handles::Group;
 use crate::socket::{Arrival, Inbox, Udp};
 use std::collections::HashMap;
@@ -46,7 +46,7 @@ impl Groups {
         self.teams().flat_map(|team| &team.sockets)
     }
 
-    fn team(&self, group: Group) -> Result<&Team, Error> {
+    pub(super) fn team(&self, group: Group) -> Result<&Team, Error> {
         let slot = self.slots.get(group.index as usize).filter(|slot| slot.generation == group.generation);
         slot.and_then(|slot| slot.team.as_deref()).ok_or(Error::NoGroup)
     }
@@ -154,7 +154,7 @@ impl Node {
         control: ControlMessage,
         is_answer: bool,
     ) -> Result<(), Error> {
-        let up = self.planes_up();
+        let up = self.observe().planes_up();
         let team = self.groups.team_mut(group)?;
         if to as usize >= team.ranks() {
             return Err(Error::NoGroup);
@@ -173,19 +173,6 @@ impl Node {
         team.send_control_to_all(path.port(), path.entropy() as u16, control, &mut self.planes);
         self.flush();
         Ok(())
-    }
-
-    /// The counters of a group.
-    ///
-    /// # Errors
-    /// If the node is not in it.
-    pub fn group_counters(&self, group: Group) -> Result<GroupCounters, Error> {
-        self.groups.team(group).map(|team| team.counters)
-    }
-
-    /// The planes whose ports work, one bit each.
-    pub fn planes_up(&self) -> u32 {
-        self.ports.iter().zip(0..).fold(0, |up, (&port, bit)| up | u32::from(port) << bit)
     }
 
     /// Bytes around the payload of a chunk, IPv6 and UDP headers included.
@@ -228,7 +215,7 @@ impl Node {
                         break;
                     }
                     any = true;
-                    inbox.each(|arrival, datagram| self.handle(now.max(self.latest), plane, arrival, datagram));
+                    inbox.each(|arrival, datagram| self.handle(now.max(self.turns.latest), plane, arrival, datagram));
                 }
             }
         }
@@ -238,7 +225,7 @@ impl Node {
     /// Sends the chunks that are due.
     pub(super) fn let_groups_work(&mut self) -> bool {
         let mut any = false;
-        let (now, up) = (self.clock.now(), self.planes_up());
+        let (now, up) = (self.clock.now(), self.observe().planes_up());
         for (index, slot) in (0..).zip(&mut self.groups.slots) {
             let group = Group { index, generation: slot.generation };
             let Some(team) = slot.team.as_deref_mut() else { continue };

@@ -44,8 +44,8 @@ impl Node {
                     (self.config.trimming, above, ocp::read_trimmed(bytes, port))
                 {
                     let Some(plane) = self.plane_of(socket, trimmed.entropy, trimmed.destination) else { return };
-                    let Some(&index) = self.queues.get(&trimmed.queue) else { return };
-                    if let Some(State::Open(session)) = &mut self.slots[index as usize].state
+                    let Some(&index) = self.table.queues.get(&trimmed.queue) else { return };
+                    if let Some(State::Open(session)) = &mut self.table.slots[index as usize].state
                         && session.is_from(plane, trimmed.source)
                     {
                         session.handle_trimmed_mrc(now, arrival, &trimmed, above == 1);
@@ -69,11 +69,11 @@ impl Node {
     }
 
     fn handle_queue(&mut self, now: Time, plane: usize, arrival: &Arrival, inner: Inner<'_>) {
-        let Some(&index) = self.queues.get(&inner.datagram.queue) else {
+        let Some(&index) = self.table.queues.get(&inner.datagram.queue) else {
             self.counters.strays += 1;
             return;
         };
-        let Some(State::Open(session)) = &mut self.slots[index as usize].state else {
+        let Some(State::Open(session)) = &mut self.table.slots[index as usize].state else {
             self.counters.strays += 1;
             return;
         };
@@ -88,8 +88,8 @@ impl Node {
         match &datagram.body {
             Body::Request(request) => {
                 let mut answers = true;
-                for index in 0..self.slots.len() {
-                    let Some(State::Open(session)) = &mut self.slots[index].state else { continue };
+                for index in 0..self.table.slots.len() {
+                    let Some(State::Open(session)) = &mut self.table.slots[index].state else { continue };
                     if !session.is_confirmed() || !session.is_from(plane, datagram.source) {
                         continue;
                     }
@@ -105,7 +105,7 @@ impl Node {
             }
             Body::Response(response) => {
                 let Some((from, answer)) = self.requests.answer(number, response.port_status) else { return };
-                let Some(slot) = self.slots.get_mut(from.index as usize) else { return };
+                let Some(slot) = self.table.slots.get_mut(from.index as usize) else { return };
                 if slot.generation != from.generation {
                     return;
                 }

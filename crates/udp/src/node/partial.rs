@@ -153,10 +153,10 @@ impl Node {
     ) -> Result<T, Error> {
         self.session(connection)?;
         let now = self.clock.now();
-        let Some(State::Open(session)) = &mut self.slots[connection.index as usize].state else {
+        let Some(State::Open(session)) = &mut self.table.slots[connection.index as usize].state else {
             return Err(Error::NotConnected);
         };
-        self.latest = now;
+        self.turns.latest = now;
         let done = act(session, &mut self.memory, now)?;
         self.make_ready(connection.index);
         Ok(done)

@@ -53,7 +53,7 @@ impl Node {
         if payload == self.config.payload {
             return Ok(());
         }
-        if self.open > 0 {
+        if self.table.open > 0 {
             return Err(Error::Config("the payload changes only while no connection is open".into()));
         }
         let before = std::mem::replace(&mut self.config.payload, payload);
@@ -62,7 +62,7 @@ impl Node {
             return Err(error);
         }
         let config = &self.config;
-        self.terms = Terms::new(&config.profile, payload, self.planes.len(), config.protection, config.layout);
+        self.greeting.terms = Terms::new(&config.profile, payload, self.planes.len(), config.protection, config.layout);
         self.ways = Ways::new(config, self.planes.iter().map(Plane::buffer).min().unwrap_or(0));
         Ok(())
     }
@@ -164,7 +164,7 @@ mod tests {
             assert_eq!(one.wait(Duration::from_millis(1)).expect("works"), None);
             assert_eq!(stranger.wait(Duration::from_millis(1)).expect("works"), None);
         }
-        assert_eq!(one.counters().malformed, 7);
+        assert_eq!(one.observe().counters().malformed, 7);
         socket.set_nonblocking(true).expect("set");
         assert!(socket.recv(&mut [0; 100]).is_err(), "no answer");
     }

@@ -272,14 +272,15 @@ mod tests {
         nodes[2].write(ours, outbox, 0..300_000, remote, 0, Some(4)).expect("posted");
         until(&mut nodes, 1, |told| matches!(told, Completion::Written { immediate: 4, bytes: 300_000, .. }));
         assert!(nodes[1].memory(inbox).expect("registered").iter().zip(0..).all(|(&byte, i)| byte == (i / 7) as u8));
-        let [first, second] = [0, 1].map(|i| (nodes[i].plane_counters()[0].received, nodes[i].counters()));
+        let [first, second] =
+            [0, 1].map(|i| (nodes[i].observe().plane_counters()[0].received, nodes[i].observe().counters()));
         assert_eq!((second.0, first.1.undelivered, first.1.strays), (0, 0, 0), "all came by the first shard");
         assert!(first.1.handed_over > 220 && first.1.handed_over == first.0, "{first:?}");
         // A shard that sleeps is woken.
         nodes[2].write(ours, outbox, 0..100, remote, 0, Some(5)).expect("posted");
         let mut sleeper = nodes.remove(1);
         sleeper.config.waiting = crate::Waiting::Sleep;
-        sleeper.patience = strandway_proto::Span::ZERO;
+        sleeper.waits.spin = strandway_proto::Span::ZERO;
         let asleep = std::thread::spawn(move || {
             let began = Instant::now();
             loop {
@@ -309,12 +310,12 @@ mod tests {
             stranger.send_to(&datagram, to).expect("sent");
             nodes[0].poll();
         }
-        let counters = nodes[0].counters();
+        let counters = nodes[0].observe().counters();
         assert_eq!((counters.handed_over, counters.undelivered), (10, 90));
         nodes[1].poll();
-        assert_eq!(nodes[1].counters().strays, 10, "they belong to no connection");
+        assert_eq!(nodes[1].observe().counters().strays, 10, "they belong to no connection");
         stranger.send_to(&datagram, to).expect("sent");
         nodes[0].poll();
-        assert_eq!((nodes[0].counters().handed_over, nodes[1].poll()), (11, None));
+        assert_eq!((nodes[0].observe().counters().handed_over, nodes[1].poll()), (11, None));
     }
 }

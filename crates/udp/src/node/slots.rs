@@ -6,6 +6,7 @@ use crate::frame::NOISE_HELLO;
 use crate::layout::Layout;
 use crate::secure::random;
 use crate::session::{NodeContext, Session, queue_of};
+use std::collections::HashMap;
 use strandway_proto::Time;
 
 pub(super) enum State {
@@ -20,8 +21,25 @@ pub(super) struct Slot {
     pub(super) id: u64,
     /// The hello that it began with, until its caller has shown the keys.
     pub(super) hello: Option<[u8; NOISE_HELLO]>,
-    /// Is it in [`Node::ready`]?
+    /// Is it in [`Turns::ready`](super::turn::Turns::ready)?
     pub(super) ready: bool,
+}
+
+/// The connections of a node.
+#[derive(Default)]
+pub(super) struct Table {
+    pub(super) slots: Vec<Slot>,
+    /// Slots without a connection.
+    pub(super) free: Vec<u32>,
+    /// Slots of connections whose callers have not shown their keys.
+    pub(super) unconfirmed: Vec<u32>,
+    /// The number of connections.
+    pub(super) open: usize,
+    pub(super) ids: HashMap<u64, u32>,
+    /// Slots by queue pair, in MRC's layout.
+    pub(super) queues: HashMap<u32, u32>,
+    /// The connection of the last datagram, and its slot. The next datagram is likely to belong to it as well.
+    pub(super) recent: Option<(u64, u32)>,
 }
 
 impl Node {
@@ -30,7 +48,7 @@ impl Node {
         loop {
             let id = u64::from_be_bytes(random()?) & !0xff | u64::from(self.shard());
             let id = if self.config.layout == Layout::Frame { id } else { super::mrc::number_with_queue(id) };
-            if !self.ids.contains_key(&id) {
+            if !self.table.ids.contains_key(&id) {
                 return Ok(id);
             }
         }
@@ -38,28 +56,28 @@ impl Node {
 
     /// The handle that [`Node::occupy`] will give next.
     pub(super) fn next_handle(&self) -> Connection {
-        match self.free.last() {
-            Some(&index) => Connection { index, generation: self.slots[index as usize].generation },
-            None => Connection { index: self.slots.len() as u32, generation: 0 },
+        match self.table.free.last() {
+            Some(&index) => Connection { index, generation: self.table.slots[index as usize].generation },
+            None => Connection { index: self.table.slots.len() as u32, generation: 0 },
         }
     }
 
     pub(super) fn occupy(&mut self, id: u64, state: State) -> Result<Connection, Error> {
         let limit = self.config.connections_max;
-        if self.open >= limit {
+        if self.table.open >= limit {
             return Err(Error::TooManyConnections { limit });
         }
         let handle = self.next_handle();
-        if self.free.pop().is_none() {
-            self.slots.push(Slot { generation: 0, state: None, id, hello: None, ready: false });
+        if self.table.free.pop().is_none() {
+            self.table.slots.push(Slot { generation: 0, state: None, id, hello: None, ready: false });
         }
-        let slot = &mut self.slots[handle.index as usize];
+        let slot = &mut self.table.slots[handle.index as usize];
         (slot.state, slot.id, slot.hello) = (Some(state), id, None);
-        self.ids.insert(id, handle.index);
+        self.table.ids.insert(id, handle.index);
         if self.config.layout != Layout::Frame {
-            self.queues.insert(queue_of(id), handle.index);
+            self.table.queues.insert(queue_of(id), handle.index);
         }
-        self.open += 1;
+        self.table.open += 1;
         self.make_ready(handle.index);
         Ok(handle)
     }
@@ -73,20 +91,20 @@ impl Node {
 
     /// Takes the connection out of a slot. Returns its handle, if the application knows of the connection.
     pub(super) fn take_down(&mut self, index: usize, reason: Reason, tell: bool) -> Option<Connection> {
-        let slot = &mut self.slots[index];
+        let slot = &mut self.table.slots[index];
         let connection = Connection { index: index as u32, generation: slot.generation };
         let state = slot.state.take()?;
         slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(index as u32);
-        self.deadlines.set(index as u32, Time::NEVER);
-        self.ids.remove(&slot.id);
-        self.queues.remove(&queue_of(slot.id));
+        self.table.free.push(index as u32);
+        self.turns.deadlines.set(index as u32, Time::NEVER);
+        self.table.ids.remove(&slot.id);
+        self.table.queues.remove(&queue_of(slot.id));
         if let Some(hello) = slot.hello.take() {
             // The welcome did not arrive in time; the next hello must get one for a connection that exists.
-            self.answered.forget(&hello);
+            self.greeting.answered.forget(&hello);
         }
-        self.recent = None;
-        self.open -= 1;
+        self.table.recent = None;
+        self.table.open -= 1;
         self.memory.revoke_all(connection);
         let mut known = true;
         if let State::Open(mut session) = state {
@@ -94,7 +112,7 @@ impl Node {
             self.monitors.leave(session.monitor(), index as u32, session.is_counted());
             known = session.is_confirmed();
             if !known {
-                self.unconfirmed.retain(|&other| other as usize != index);
+                self.table.unconfirmed.retain(|&other| other as usize != index);
             }
             let carried = session.counters();
             self.counters.ended_received_bytes += carried.received_bytes.iter().sum::<u64>();
@@ -114,9 +132,9 @@ impl Node {
 
     /// The connection in a slot works in the next turn.
     pub(super) fn make_ready(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.table.slots[index as usize];
         if !std::mem::replace(&mut slot.ready, true) {
-            self.ready.push_back(index);
+            self.turns.ready.push_back(index);
         }
     }
 
@@ -128,7 +146,8 @@ impl Node {
     }
 
     pub(super) fn slot(&self, connection: Connection) -> Result<&State, Error> {
-        let slot = self.slots.get(connection.index as usize).filter(|slot| slot.generation == connection.generation);
+        let slot =
+            self.table.slots.get(connection.index as usize).filter(|slot| slot.generation == connection.generation);
         slot.and_then(|slot| slot.state.as_ref()).ok_or(Error::NoConnection)
     }
 
@@ -141,7 +160,7 @@ impl Node {
 
     pub(super) fn session_mut(&mut self, connection: Connection) -> Result<&mut Session, Error> {
         self.session(connection)?;
-        match &mut self.slots[connection.index as usize].state {
+        match &mut self.table.slots[connection.index as usize].state {
             Some(State::Open(session)) => Ok(session),
             _ => Err(Error::NotConnected),
         }

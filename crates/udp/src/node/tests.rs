@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::address::kept;
+use std::time::Duration;
+use strandway_proto::Time;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -48,10 +50,10 @@ fn a_node_outlives_its_clock_and_a_connection_ends_before_its_own() {
         two.until(1, |told| matches!(told, Completion::Accepted { .. }));
         two.nodes[0].close(new).expect("open");
         two.until(1, |told| matches!(told, Completion::Closed { .. }));
-        assert!(two.nodes[0].connection_counters(old).is_ok(), "{days}");
+        assert!(two.nodes[0].observe().connection_counters(old).is_ok(), "{days}");
     }
     assert!(two.nodes.iter().all(|node| node.clock.now() < Time::ZERO + span(DAY * 100)));
-    assert!(two.nodes[0].uptime() >= DAY * 286);
+    assert!(two.nodes[0].observe().uptime() >= DAY * 286);
     two.nodes.iter_mut().for_each(|node| node.clock.make_older(DAY * 10));
     let ended = two.until(0, |told| matches!(told, Completion::Closed { .. }));
     assert_eq!(ended, Completion::Closed { connection: old, reason: Reason::Aged });
@@ -80,10 +82,20 @@ fn connections_that_are_over_leave_nothing_behind() {
     }
     for node in &two.nodes {
         assert_eq!(
-            (node.open, node.peers(), node.ids.len(), node.unconfirmed.len(), node.deadlines.len()),
+            (
+                node.table.open,
+                node.observe().peers(),
+                node.table.ids.len(),
+                node.table.unconfirmed.len(),
+                node.turns.deadlines.len()
+            ),
             (0, 0, 0, 0, 0)
         );
-        assert!(node.slots.len() <= 4 && node.free.len() == node.slots.len() && node.ready.len() <= 4);
-        assert!(node.answered.len() <= 4 * 4, "{} answers", node.answered.len());
+        assert!(
+            node.table.slots.len() <= 4
+                && node.table.free.len() == node.table.slots.len()
+                && node.turns.ready.len() <= 4
+        );
+        assert!(node.greeting.answered.len() <= 4 * 4, "{} answers", node.greeting.answered.len());
     }
 }

@@ -2,7 +2,8 @@
 
 use super::{Completion, Node, Shard, State, Waker};
 use crate::clock::{earlier, span};
-use crate::config::Waiting;
+use crate::config::{Config, Waiting};
+use crate::deadlines::Deadlines;
 use crate::error::{Error, Reason};
 use crate::handshake::Cookies;
 use crate::plane::{Failure, Plane};
@@ -10,6 +11,7 @@ use crate::session::NodeContext;
 use crate::socket::{Arrival, Inbox};
 use crate::watch::INTERVAL;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use std::collections::VecDeque;
 use std::time::Duration;
 use strandway_proto::{Span, Time};
 
@@ -24,6 +26,36 @@ const BULK: usize = 8_192;
 /// wake-up costs.
 const ANSWER: Span = Span::from_us(20);
 
+/// Whose turn it is, and when.
+pub(super) struct Turns {
+    /// Slots whose connection has something to do in the next turn, each once, in the order of turns.
+    pub(super) ready: VecDeque<u32>,
+    /// When to look at the connections that are not ready, by slot.
+    pub(super) deadlines: Deadlines,
+    /// When the last turn was.
+    pub(super) last: Time,
+    /// The latest time that was given to an engine.
+    pub(super) latest: Time,
+    /// If two turns are further apart, the node itself may be the reason why it heard nothing.
+    pub(super) absence_max: Span,
+    /// Datagrams stay queued in the planes until the application had its chance to answer the last completion.
+    pub(super) held: bool,
+}
+
+impl Turns {
+    pub(super) fn new(now: Time, config: &Config) -> Turns {
+        Turns {
+            ready: VecDeque::new(),
+            deadlines: Deadlines::default(),
+            last: now,
+            latest: now,
+            absence_max: span(config.plane_timeout).min(Span(span(config.peer_timeout).0 / 2)),
+            held: false,
+        }
+    }
+}
+
+/// Moving packets.
 impl Node {
     /// The oldest completion, if there is one; if not, moves packets once and looks again. Never waits.
     ///
@@ -71,11 +103,11 @@ impl Node {
                     && idle_since != began
                 {
                     // Something came while the node was spinning, so it spins longer next time.
-                    self.patience = Span((self.patience.0 * 2).min(span(longest).0));
+                    self.waits.spin = Span((self.waits.spin.0 * 2).min(span(longest).0));
                 }
                 return Ok(Some(completion));
             }
-            if self.waker.as_ref().is_some_and(Waker::answer) {
+            if self.waits.waker.as_ref().is_some_and(Waker::answer) {
                 return Ok(None);
             }
             let now = self.clock.now();
@@ -86,14 +118,14 @@ impl Node {
                 idle_since = now;
                 continue;
             }
-            if now.since(idle_since) < self.patience {
+            if now.since(idle_since) < self.waits.spin {
                 if let Waiting::Adaptive(_) = self.config.waiting {
                     std::thread::yield_now();
                 }
                 continue;
             }
             if let Waiting::Adaptive(longest) = self.config.waiting {
-                self.patience = Span((self.patience.0 / 2).max(span(longest).0 / 16));
+                self.waits.spin = Span((self.waits.spin.0 / 2).max(span(longest).0 / 16));
             }
             if self.sleep(now, until)? {
                 return Ok(None);
@@ -104,11 +136,11 @@ impl Node {
 
     /// Sleeps until a socket can be read or a deadline has come. True if a descriptor that is watched can be read.
     fn sleep(&mut self, now: Time, until: Time) -> Result<bool, Error> {
-        let at = until.min(self.deadlines.first()).min(self.monitors.deadline()).min(self.groups.due());
+        let at = until.min(self.turns.deadlines.first()).min(self.monitors.deadline()).min(self.groups.due());
         // Those who watch this node see that it is alive.
         let at = if self.watching.is_some() { at.min(now + span(INTERVAL)) } else { at };
         // After a turn, the connections still ready are those with packets that no plane takes at present.
-        let sends = !self.ready.is_empty() || self.groups.wait();
+        let sends = !self.turns.ready.is_empty() || self.groups.wait();
         if at <= now {
             return Ok(false);
         }
@@ -133,11 +165,11 @@ impl Node {
             self.planes.iter().filter_map(Plane::urgent_fd).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
         );
         let urgent = others..sockets.len();
-        if let Some(links) = &self.links {
+        if let Some(links) = &self.ports.links {
             sockets.push(PollFd::new(links, PollFlags::IN));
         }
         // Other threads wake the node, and other shards of its ports.
-        let bells: Vec<&Waker> = self.waker.iter().chain(self.shard.as_ref().map(Shard::bell)).collect();
+        let bells: Vec<&Waker> = self.waits.waker.iter().chain(self.shard.as_ref().map(Shard::bell)).collect();
         if !bells.iter().all(|bell| bell.lie_down()) {
             bells.iter().for_each(|bell| bell.get_up());
             return Ok(false);
@@ -145,7 +177,7 @@ impl Node {
         let first = sockets.len();
         sockets.extend(bells.iter().map(|bell| PollFd::new(*bell, PollFlags::IN)));
         let watched = sockets.len();
-        sockets.extend(self.watched.iter().map(|descriptor| PollFd::new(descriptor, PollFlags::IN)));
+        sockets.extend(self.waits.watched.iter().map(|descriptor| PollFd::new(descriptor, PollFlags::IN)));
         let outcome = rustix::event::poll(&mut sockets, Some(&timeout));
         let with_urgent = (0..self.planes.len()).filter(|&plane| self.planes[plane].urgent_fd().is_some());
         for (plane, polled) in with_urgent.zip(&sockets[urgent]) {
@@ -160,11 +192,11 @@ impl Node {
             }
         }
         let watched = sockets[watched..].iter().any(|polled| !polled.revents().is_empty());
-        if let Some(links) = &mut self.links {
+        if let Some(links) = &mut self.ports.links {
             links.read();
         }
         // The node listened while it slept, so the silence of a peer counts.
-        self.last_turn = self.clock.now();
+        self.turns.last = self.clock.now();
         match outcome {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(watched),
             Err(error) => Err(Error::Wait(error.into())),
@@ -178,8 +210,8 @@ impl Node {
             self.go_back(back);
             now = self.clock.now();
         }
-        let absence = now.since(self.last_turn);
-        self.last_turn = now;
+        let absence = now.since(self.turns.last);
+        self.turns.last = now;
         let mut moved = false;
         let mut inbox = self.inbox.take().unwrap_or_else(Inbox::new);
         for plane in 0..self.planes.len() {
@@ -204,7 +236,7 @@ impl Node {
         };
         if self.answers && self.completions.iter().any(arrived) {
             // The application is likely to answer at once, in the same datagrams.
-            self.held = true;
+            self.turns.held = true;
             self.answers = false;
         } else {
             self.flush();
@@ -259,8 +291,8 @@ impl Node {
             }
             moved = true;
             inbox.each(|arrival, datagram| {
-                let at = Time(now.0.saturating_sub(span(arrival.age).0)).max(self.latest);
-                self.latest = at;
+                let at = Time(now.0.saturating_sub(span(arrival.age).0)).max(self.turns.latest);
+                self.turns.latest = at;
                 self.handle_inner(at, plane, arrival, datagram);
             });
         }
@@ -270,20 +302,20 @@ impl Node {
     /// A datagram for this node arrived.
     fn arrive(&mut self, now: Time, plane: usize, arrival: &Arrival, datagram: &mut [u8]) {
         // The time at which the kernel received it, so that round trips exclude the time that this node slept.
-        let at = Time(now.0.saturating_sub(span(arrival.age).0)).max(self.latest);
-        self.latest = at;
+        let at = Time(now.0.saturating_sub(span(arrival.age).0)).max(self.turns.latest);
+        self.turns.latest = at;
         self.handle(at, plane, arrival, datagram);
     }
 
     /// The clock was set back.
     fn go_back(&mut self, back: Span) {
-        (self.last_turn, self.latest) = (earlier(self.last_turn, back), earlier(self.latest, back));
-        self.answered.go_back(back);
+        (self.turns.last, self.turns.latest) = (earlier(self.turns.last, back), earlier(self.turns.latest, back));
+        self.greeting.answered.go_back(back);
         // With the clock set back, an old cookie could seem fresh again: new keys make it invalid.
         if let Ok(cookies) = Cookies::new() {
-            self.cookies = cookies;
+            self.greeting.cookies = cookies;
         }
-        for slot in &mut self.slots {
+        for slot in &mut self.table.slots {
             match &mut slot.state {
                 Some(State::Open(session)) => session.go_back(back),
                 Some(State::Calling(calling)) => calling.go_back(back),
@@ -298,7 +330,7 @@ impl Node {
     /// Sends the datagrams that were held back for an answer of the application that did not come. [`Node::poll`] and
     /// [`Node::wait`] do it as well; call it if the application has no answer and calls neither for a while.
     pub fn let_go(&mut self) {
-        if self.held {
+        if self.turns.held {
             self.flush();
         }
     }
@@ -306,18 +338,18 @@ impl Node {
     /// The application posts something. If it does so soon after its last completion, the next acknowledgements wait
     /// for its answer.
     pub(super) fn handle_answer(&mut self, now: Time) {
-        self.answers = now.since(self.latest) < ANSWER;
+        self.answers = now.since(self.turns.latest) < ANSWER;
     }
 
     /// Tells connections which of our own ports went down or came back.
     fn watch_ports(&mut self) {
-        let now = self.latest;
+        let now = self.turns.latest;
         for plane in 0..self.planes.len() {
-            let up = !self.planes[plane].dead && self.links.as_ref().is_none_or(|links| links.is_up(plane));
-            if std::mem::replace(&mut self.ports[plane], up) == up {
+            let up = !self.planes[plane].dead && self.ports.links.as_ref().is_none_or(|links| links.is_up(plane));
+            if std::mem::replace(&mut self.ports.up[plane], up) == up {
                 continue;
             }
-            for slot in &mut self.slots {
+            for slot in &mut self.table.slots {
                 if let Some(State::Open(session)) = &mut slot.state {
                     session.handle_port(now, plane, up);
                 }
@@ -329,37 +361,37 @@ impl Node {
 
     fn let_connections_work(&mut self, absence: Span) -> bool {
         let now = self.clock.now();
-        self.latest = now;
+        self.turns.latest = now;
         self.handle_failures();
         self.watch_peers(now, absence);
-        while let Some(index) = self.deadlines.pop(now) {
+        while let Some(index) = self.turns.deadlines.pop(now) {
             self.make_ready(index);
         }
         let mut moved = false;
         self.counters.turns += 1;
-        for _ in 0..self.ready.len() {
-            let Some(index) = self.ready.pop_front() else { break };
-            self.slots[index as usize].ready = false;
+        for _ in 0..self.turns.ready.len() {
+            let Some(index) = self.turns.ready.pop_front() else { break };
+            self.table.slots[index as usize].ready = false;
             self.counters.visits += 1;
             moved |= self.let_one_work(index as usize, now, absence);
         }
-        if self.ready.len() > 1 {
+        if self.turns.ready.len() > 1 {
             // The next turn begins with another connection.
-            self.ready.rotate_left(1);
+            self.turns.ready.rotate_left(1);
         }
         moved
     }
 
     pub(super) fn make_all_ready(&mut self) {
-        (0..self.slots.len() as u32).for_each(|index| self.make_ready(index));
+        (0..self.table.slots.len() as u32).for_each(|index| self.make_ready(index));
     }
 
     /// A packet that the kernel refused to send concerns only the connections with that peer.
     fn handle_failures(&mut self) {
         for plane in 0..self.planes.len() {
             while let Some((peer, failure)) = self.planes[plane].take_failure() {
-                for index in 0..self.slots.len() {
-                    match (&mut self.slots[index].state, failure) {
+                for index in 0..self.table.slots.len() {
+                    match (&mut self.table.slots[index].state, failure) {
                         (Some(State::Open(session)), Failure::NoRoute) if session.is_at(plane, peer) => {
                             self.monitors.lose_route(session.monitor(), plane);
                         }
@@ -367,7 +399,7 @@ impl Node {
                             // An interface whose MTU shrinks costs its plane, not the connection, while another one
                             // works.
                             if self.monitors.has_way_beside(session.monitor(), plane) {
-                                self.monitors.set_narrow(self.latest, session.monitor(), plane);
+                                self.monitors.set_narrow(self.turns.latest, session.monitor(), plane);
                             } else {
                                 self.end(index, Reason::PayloadTooLarge, true);
                             }
@@ -386,7 +418,7 @@ impl Node {
     pub(super) fn let_one_work(&mut self, index: usize, now: Time, absence: Span) -> bool {
         let slot = index as u32;
         let brisk = self.urgent.is_expected(now);
-        match &mut self.slots[index].state {
+        match &mut self.table.slots[index].state {
             Some(State::Open(session)) => {
                 let mut around = node_context!(self, now);
                 let confirmed = session.is_confirmed();
@@ -394,7 +426,7 @@ impl Node {
                     Err(reason) => self.end(index, reason, confirmed),
                     Ok(sent) => {
                         session.count(now, &mut self.monitors);
-                        self.deadlines.set(slot, session.deadline(&self.monitors));
+                        self.turns.deadlines.set(slot, session.deadline(&self.monitors));
                         if session.wants_transmit() {
                             self.make_ready(slot);
                         }
@@ -405,8 +437,8 @@ impl Node {
             }
             Some(State::Calling(_)) => {
                 self.call(index, now);
-                if let Some(State::Calling(calling)) = &self.slots[index].state {
-                    self.deadlines.set(slot, calling.deadline(span(self.config.handshake_timeout)));
+                if let Some(State::Calling(calling)) = &self.table.slots[index].state {
+                    self.turns.deadlines.set(slot, calling.deadline(span(self.config.handshake_timeout)));
                 }
             }
             None => {}
@@ -415,7 +447,7 @@ impl Node {
     }
 
     pub(super) fn flush(&mut self) {
-        self.held = false;
+        self.turns.held = false;
         for plane in &mut self.planes {
             plane.flush();
         }

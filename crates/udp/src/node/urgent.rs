@@ -206,7 +206,7 @@ mod tests {
         }
 
         fn urgent(&self) -> u64 {
-            self.nodes[1].plane_counters()[0].urgent
+            self.nodes[1].observe().plane_counters()[0].urgent
         }
     }
 
@@ -246,7 +246,7 @@ mod tests {
             }
             assert!(began.elapsed() < Duration::from_secs(60), "nothing comes");
         }
-        assert!(pair.urgent() > 0 && pair.nodes[1].counters().strays > 0);
+        assert!(pair.urgent() > 0 && pair.nodes[1].observe().counters().strays > 0);
     }
 
     #[test]
@@ -278,12 +278,12 @@ mod tests {
         (forged[0], forged[frame::SEALED_URGENT]) = (frame::VERSION << 4 | frame::KIND_DATA, 1);
         stranger.send_to(&forged, to).expect("sent");
         let began = Instant::now();
-        while node.counters().strays == 0 {
+        while node.observe().counters().strays == 0 {
             let slept = node.wait(Duration::from_millis(1)).expect("sockets");
             assert_eq!(slept, None);
             assert!(began.elapsed() < Duration::from_secs(60), "nobody looks at plane 1");
         }
-        let urgent: Vec<u64> = node.plane_counters().iter().map(|plane| plane.urgent).collect();
+        let urgent: Vec<u64> = node.observe().plane_counters().iter().map(|plane| plane.urgent).collect();
         assert_eq!(urgent, [0, 1]);
     }
 

@@ -1,10 +1,14 @@
 //! Waking a node that sleeps on its sockets, from another thread.
 
+use super::Node;
+use crate::clock::span;
+use crate::config::Waiting;
 use crate::error::Error;
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use strandway_proto::Span;
 
 /// The node is awake, and checks for calls before it falls asleep.
 const AWAKE: u8 = 0;
@@ -59,6 +63,50 @@ impl Waker {
     /// Empties the descriptor.
     pub(super) fn drain(&self) {
         let _ = rustix::io::read(&self.0.event, &mut [0; 8]);
+    }
+}
+
+/// How a node waits.
+pub(super) struct Waits {
+    /// How long a wait spins at present before it sleeps.
+    pub(super) spin: Span,
+    /// Other threads wake the node with it; made at the first call of [`Node::waker`].
+    pub(super) waker: Option<Waker>,
+    /// Descriptors of the program that end a sleep when they can be read.
+    pub(super) watched: Vec<Arc<OwnedFd>>,
+}
+
+impl Waits {
+    pub(super) fn new(waiting: Waiting) -> Waits {
+        let spin = match waiting {
+            Waiting::Spin => Span(u64::MAX),
+            Waiting::Sleep => Span::ZERO,
+            Waiting::Adaptive(longest) => span(longest),
+        };
+        Waits { spin, waker: None, watched: Vec::new() }
+    }
+}
+
+/// Wake-ups.
+impl Node {
+    /// A handle with which other threads wake this node while it sleeps in [`Node::wait`].
+    ///
+    /// # Errors
+    /// If the system has no descriptor left.
+    pub fn waker(&mut self) -> Result<Waker, Error> {
+        let waker = self.waits.waker.take().map_or_else(Waker::new, Ok)?;
+        Ok(self.waits.waker.insert(waker).clone())
+    }
+
+    /// Has another thread woken the node since the last call, or since [`Node::wait`] reported it? For programs that call
+    /// [`Node::poll`].
+    pub fn take_call(&mut self) -> bool {
+        self.waits.waker.as_ref().is_some_and(Waker::answer)
+    }
+
+    /// A sleep of the node also ends when this descriptor can be read: [`Node::wait`] then returns `None`.
+    pub fn watch(&mut self, descriptor: Arc<OwnedFd>) {
+        self.waits.watched.push(descriptor);
     }
 }
 

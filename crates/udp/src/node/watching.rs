@@ -133,14 +133,14 @@ impl Node {
         let number = |value: usize| Json::from(value as u64);
         snapshot.status = Json::Object(vec![
             ("profile", Json::from(&self.config.profile.name[..])),
-            ("uptime_s", Json::Number(self.uptime().as_secs_f64())),
-            ("connections", number(self.open)),
+            ("uptime_s", Json::Number(self.observe().uptime().as_secs_f64())),
+            ("connections", number(self.table.open)),
             ("planes", Json::List(planes)),
             ("peers", Json::List(peers)),
         ]);
         for (family, value) in [
-            (&UPTIME, self.uptime().as_secs_f64()),
-            (&CONNECTIONS, self.open as f64),
+            (&UPTIME, self.observe().uptime().as_secs_f64()),
+            (&CONNECTIONS, self.table.open as f64),
             (&PEERS, self.monitors.count_peers() as f64),
         ] {
             snapshot.samples.push(Sample::new(family, &[], value));
@@ -151,7 +151,7 @@ impl Node {
 
     fn publish_planes(&self, watching: &mut Watching, snapshot: &mut Snapshot) -> Vec<Json> {
         let mut rows = Vec::new();
-        for (plane, (counters, up)) in self.plane_counters().into_iter().zip(&self.ports).enumerate() {
+        for (plane, (counters, up)) in self.observe().plane_counters().into_iter().zip(&self.ports.up).enumerate() {
             let labels = [("plane", format!("p{plane}"))];
             for (family, value) in [
                 (&SENT, counters.sent),
@@ -180,7 +180,7 @@ impl Node {
 
     fn publish_peers(&self, watching: &mut Watching, snapshot: &mut Snapshot) -> Vec<Json> {
         let mut peers: BTreeMap<u32, PeerFigures> = BTreeMap::new();
-        for slot in &self.slots {
+        for slot in &self.table.slots {
             if let Some(State::Open(session)) = &slot.state {
                 peers.entry(session.monitor()).or_default().add(session, self.planes.len());
             }
@@ -232,7 +232,7 @@ impl Node {
                 let key = (Some(name.clone()), plane);
                 live.push(key.clone());
                 let since = watching.observe(key, !way.up);
-                if let Some(since) = since.filter(|_| self.ports[plane]) {
+                if let Some(since) = since.filter(|_| self.ports.up[plane]) {
                     let text = format!("plane p{plane} has not led to {name} for {since:.1} s");
                     snapshot.sentences.push(text);
                 }

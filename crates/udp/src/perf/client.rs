@@ -132,7 +132,7 @@ pub(super) fn measure(
     }
     let began = Instant::now();
     for i in 0..run.streams.len() {
-        run.streams[i].last = node.connection_counters(run.streams[i].connection)?;
+        run.streams[i].last = node.observe().connection_counters(run.streams[i].connection)?;
         let depth = match run.streams[i].mode {
             Mode::Bandwidth | Mode::Bidirectional => options.depth,
             Mode::Latency | Mode::Verify => 1,
@@ -332,7 +332,7 @@ impl Run {
         let (mut sent, mut up, mut retransmitted) = (vec![0; planes], vec![true; planes], 0);
         let (mut fresh, mut back) = (0, 0);
         for (i, before) in before.iter().enumerate() {
-            let now = node.connection_counters(self.streams[i].connection)?;
+            let now = node.observe().connection_counters(self.streams[i].connection)?;
             for rtt in node.take_round_trips(self.streams[i].connection)? {
                 if self.options.mode != Mode::Latency {
                     self.keep(rtt.as_us());

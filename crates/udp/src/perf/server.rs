@@ -140,7 +140,7 @@ fn work(
 ) -> Result<(), Error> {
     let mut server = Server { clients: HashMap::new(), promised: 0, memory_max };
     let (began, mut last) = (Instant::now(), totals(node, &server.clients));
-    let mut refusals = (began, node.counters().refused());
+    let mut refusals = (began, node.observe().counters().refused());
     loop {
         let over = stop();
         let next = interval.map(|interval| last.at + interval);
@@ -152,7 +152,7 @@ fn work(
             last = now;
         }
         if over || refusals.0.elapsed() >= REFUSALS {
-            let before = std::mem::replace(&mut refusals, (Instant::now(), node.counters().refused())).1;
+            let before = std::mem::replace(&mut refusals, (Instant::now(), node.observe().counters().refused())).1;
             let each = refusals.1.iter().zip(before).map(|((reason, now), (_, before))| (*reason, now - before));
             each.filter(|(_, count)| *count > 0).for_each(|(reason, count)| tell(Served::Refused(reason, count)));
         }
@@ -248,15 +248,15 @@ impl Server {
 }
 
 fn totals(node: &Node, clients: &HashMap<Connection, Client>) -> Totals {
-    let ended = node.counters();
+    let ended = node.observe().counters();
     let mut totals = Totals {
         at: Instant::now(),
         received: ended.ended_received_bytes,
         fresh: ended.ended_fresh_bytes,
         retransmitted: ended.ended_retransmitted,
-        planes: node.plane_counters(),
+        planes: node.observe().plane_counters(),
     };
-    for counters in clients.keys().filter_map(|&connection| node.connection_counters(connection).ok()) {
+    for counters in clients.keys().filter_map(|&connection| node.observe().connection_counters(connection).ok()) {
         totals.received += counters.received_bytes.iter().sum::<u64>();
         totals.fresh += counters.fresh_bytes;
         totals.retransmitted += counters.engine.retransmitted;
@@ -265,10 +265,11 @@ fn totals(node: &Node, clients: &HashMap<Connection, Client>) -> Totals {
 }
 
 fn passed(node: &Node, clients: &HashMap<Connection, Client>, began: Instant, last: &Totals, now: &Totals) -> Interval {
-    let open: Vec<_> = clients.keys().filter_map(|&connection| node.connection_counters(connection).ok()).collect();
+    let open: Vec<_> =
+        clients.keys().filter_map(|&connection| node.observe().connection_counters(connection).ok()).collect();
     let rate = |bytes: u64| bytes as f64 * 8.0 / now.at.duration_since(last.at).as_secs_f64().max(1e-9) / 1e9;
     let planes = now.planes.iter().zip(&last.planes).enumerate().map(|(plane, (now, last))| PlaneInterval {
-        up: node.ports_up()[plane] && open.iter().all(|counters| counters.up[plane]),
+        up: node.observe().ports_up()[plane] && open.iter().all(|counters| counters.up[plane]),
         in_bytes: now.received_bytes - last.received_bytes,
         out_bytes: now.sent_bytes - last.sent_bytes,
         active_paths: open.iter().filter_map(|counters| counters.active_paths.get(plane).copied()).reduce(|a, b| a + b),

@@ -72,7 +72,7 @@ impl Session {
     }
 
     fn header(&mut self, kind: Kind, path: PathId, urgent: bool) -> Sealed {
-        let (credits, counter) = (self.receiving.tell(), self.crypto.sealer.next());
+        let (credits, counter) = (self.receiving.take_credits(), self.crypto.sealer.next());
         Sealed { kind, urgent, path, credits, connection: self.remote, counter }
     }
 

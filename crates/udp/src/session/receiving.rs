@@ -61,7 +61,7 @@ impl Receiving {
     }
 
     /// The number of receives posted so far, modulo 65,536, for a datagram that tells the peer.
-    pub(super) fn tell(&mut self) -> u16 {
+    pub(super) fn take_credits(&mut self) -> u16 {
         self.told = self.granted();
         self.told as u16
     }

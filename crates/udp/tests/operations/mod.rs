@@ -158,12 +158,12 @@ impl Live {
             self.server.memory(self.inbox).expect("registered").iter().all(|&byte| byte == 0),
             "no byte is written"
         );
-        assert!(self.server.connection_counters(self.ends[1]).is_ok(), "the friend's connection is open");
-        assert_eq!(self.server.counters().handshakes, 1, "the friend's");
+        assert!(self.server.observe().connection_counters(self.ends[1]).is_ok(), "the friend's connection is open");
+        assert_eq!(self.server.observe().counters().handshakes, 1, "the friend's");
     }
 
     /// Trimmed datagrams that reached the server's engine.
     pub(crate) fn trimmed(&self) -> u64 {
-        self.server.connection_counters(self.ends[1]).expect("open").engine.trimmed
+        self.server.observe().connection_counters(self.ends[1]).expect("open").engine.trimmed
     }
 }

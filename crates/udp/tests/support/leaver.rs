@@ -194,7 +194,8 @@ impl Leaver {
             }
             let Some(now) = &mut round else { continue };
             now.turns += 1;
-            let left = self.node.connection_counters(now.connection).map_or(0, |counters| counters.fresh_bytes);
+            let left =
+                self.node.observe().connection_counters(now.connection).map_or(0, |counters| counters.fresh_bytes);
             let over = match now.moment {
                 Moment::AtOnce => true,
                 Moment::SentAway => left >= now.bytes || now.turns > TURNS_MAX,
@@ -227,7 +228,7 @@ impl Leaver {
 
     fn end(&mut self, round: Option<Round>) {
         let Some(round) = round else { return };
-        if round.moment == Moment::Silent && self.node.connection_counters(round.connection).is_ok() {
+        if round.moment == Moment::Silent && self.node.observe().connection_counters(round.connection).is_ok() {
             self.silent.push(round.connection);
             if self.silent.len() <= SILENT_MAX {
                 return;

@@ -95,8 +95,10 @@ impl Pair {
     /// The next completion of the client (0) or the server (1).
     pub(crate) fn next(&mut self, side: usize) -> Completion {
         self.within(side, PATIENCE).unwrap_or_else(|| {
-            let counters =
-                (self.client.connection_counters(self.ends[0]), self.server.connection_counters(self.ends[1]));
+            let counters = (
+                self.client.observe().connection_counters(self.ends[0]),
+                self.server.observe().connection_counters(self.ends[1]),
+            );
             panic!("nothing for side {side} in {PATIENCE:?}: {counters:#?}")
         })
     }

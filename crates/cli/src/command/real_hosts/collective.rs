@@ -67,7 +67,7 @@ pub(super) fn collective(args: &PerfCollectiveArgs) -> Result<(), Failure> {
         check: !args.no_check,
     };
     let mut rows = Vec::new();
-    let before = formed.node().plane_counters();
+    let before = formed.node().observe().plane_counters();
     let each = |row: &Row| {
         if rank == 0 {
             outputs.show(&line(way, row, args.root));
@@ -82,7 +82,7 @@ pub(super) fn collective(args: &PerfCollectiveArgs) -> Result<(), Failure> {
         None => bench.run(&mut formed, &progress::interrupted, each)?,
     }
     let sent = |counters: &[strandway_udp::PlaneCounters]| counters.iter().map(|plane| plane.sent_bytes).sum::<u64>();
-    let bytes = sent(&formed.node().plane_counters()) - sent(&before);
+    let bytes = sent(&formed.node().observe().plane_counters()) - sent(&before);
     let wrong = rows.iter().filter(|row| row.right == Some(false)).count();
     let fragments = network.as_mut().map(|network| fragments(system, network));
     drop(network);

@@ -164,7 +164,7 @@ impl Engine {
                 let (silence, way) = match &peer.line {
                     PeerConnection::Open(connection) => {
                         let silence = self.node.silence(*connection).map_or(0.0, |silence| silence.as_secs_f64());
-                        let planes = self.node.connection_counters(*connection).map(|counters| counters.up);
+                        let planes = self.node.observe().connection_counters(*connection).map(|counters| counters.up);
                         let state =
                             |(plane, up): (usize, &bool)| format!("plane p{plane} {}", if *up { "up" } else { "down" });
                         let planes: Vec<String> = planes.unwrap_or_default().iter().enumerate().map(state).collect();

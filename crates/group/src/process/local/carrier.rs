@@ -64,7 +64,7 @@ impl Carrier {
         let mut now = Instant::now();
         let until = now + timeout;
         let mut idle_since = now;
-        let all_linked = local.count() >= self.node.connections();
+        let all_linked = local.count() >= self.node.observe().connections();
         loop {
             let (mut moved, event) = local.work(&mut self.node)?;
             if event.is_some() {
@@ -126,7 +126,7 @@ impl Carrier {
     /// Do all connections have links?
     pub(in super::super) fn is_local(&self) -> bool {
         let links = self.local.as_ref().map_or(0, Local::count);
-        links > 0 && links >= self.node.connections()
+        links > 0 && links >= self.node.observe().connections()
     }
 
     /// Rings that are made from now on are for this number of processes of this host.
@@ -233,7 +233,7 @@ impl Carrier {
 
     /// How long nothing has come from a peer, by the node or by the link.
     pub(in super::super) fn silence(&self, connection: Connection) -> Result<Duration, Error> {
-        let silence = self.node.silence(connection)?;
+        let silence = self.node.observe().silence(connection)?;
         let link = self.local.as_ref().and_then(|local| local.silence(connection));
         Ok(link.map_or(silence, |link| silence.min(link)))
     }
