@@ -301,13 +301,13 @@ fn merge(
                 m.waits[c] = host.endpoint.observe().waits(ends.1);
             }
         }
-        slice.drop_hosts();
+        slice.keep_only_ports();
     }
     m.ranks.sort_unstable_by_key(|rank| (rank.job, rank.rank));
     m.path_counts.sort_by_key(|(connection, counts)| (*connection, counts.path));
     choices.sort_by_key(|&(connection, _)| connection);
     m.choices = choices.into_iter().map(|(_, chosen)| chosen).collect();
-    // The counters of all links are allocated after the hosts' memory was freed.
+    // The counters of all links are allocated after all other memory was freed.
     m.links = vec![LinkCounters::default(); plan.topology.links() as usize];
     for slice in slices {
         for (link, counters) in slice.counters() {

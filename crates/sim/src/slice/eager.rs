@@ -259,7 +259,9 @@ impl Slice<'_> {
         }
         let class = if self.config.priority && packet.is_control() { CONTROL } else { DATA };
         if class == CONTROL {
-            if port.queued[CONTROL] + size > self.limits[usize::from(port.limits)].thresholds.control {
+            if self.fabric.backlogs.of(port).queued[CONTROL] + size
+                > self.limits[usize::from(port.limits)].thresholds.control
+            {
                 return self.at(i).drop_packet(packet.words());
             }
         } else if self.room(i, ingress, size) {
@@ -269,7 +271,10 @@ impl Slice<'_> {
         }
         let port = &self.ports[i];
         let open = class == CONTROL || !port.has(flag::PAUSED);
-        if open && self.fabric.switches.services[i].bytes == 0 && port.busy_until <= now && port.next_class().is_none()
+        if open
+            && self.fabric.switches.services[i].bytes == 0
+            && port.busy_until <= now
+            && self.fabric.backlogs.next_class(port).is_none()
         {
             self.begin(i, packet, ingress, class, now);
         } else {
@@ -297,13 +302,14 @@ impl Slice<'_> {
         if port.flags & flag::ON_DEPARTURE != 0 || self.config.slow_departures || packet.is_fragment() {
             self.at(i).transmit_slowly(packet.words(), now);
         } else {
-            let end = port.depart(packet.size(), now, &self.limits[usize::from(port.limits)]);
+            let limits = &self.limits[usize::from(port.limits)];
+            let end = port.depart(packet.size(), now, limits);
             self.recorder.hops += 1;
             let stop = match self.fabric.switches.of_node.get((port.to.wrapping_sub(self.config.cut.hosts)) as usize) {
                 Some(switch) => switch * GROUP as u32,
                 None => self.config.host_stop(port.to),
             };
-            self.clock.calendar.put(end + port.delay, stop, port.link, packet);
+            self.clock.calendar.put(end + limits.delay, stop, port.link, packet);
         }
         if let Some(lost) = lost_before {
             self.spend_link_credit(i, packet.size(), lost, now);
@@ -312,6 +318,12 @@ impl Slice<'_> {
         service.ingress = ingress;
         service.bytes = if class == DATA { u32::from(packet.size()) } else { NOTHING_TO_RELEASE };
         service.until = self.ports[i].busy_until;
+    }
+
+    /// The bytes of data that wait at a port.
+    #[inline]
+    pub(super) fn waiting_at(&self, i: usize) -> u64 {
+        self.fabric.backlogs.of(&self.ports[i]).queued[DATA]
     }
 
     /// Does the switch have room for `size` more bytes of data?
@@ -325,7 +337,7 @@ impl Slice<'_> {
                 // A further copy needs no more room in the switch. Without PFC, each queue also has its own limit.
                 let Some(shared) = limits.shared.filter(|_| limits.pfc.is_none()) else { return true };
                 let free = self.free_at(i, &shared);
-                return (self.ports[i].queued[DATA] + size) as f64 <= shared.alpha * free as f64;
+                return (self.waiting_at(i) + size) as f64 <= shared.alpha * free as f64;
             }
             ingress = share.ingress;
         }
@@ -344,9 +356,9 @@ impl Slice<'_> {
             }
             return port.ingress_bytes + size <= self.pause_above(i) + pfc.headroom.0;
         }
-        let Some(shared) = limits.shared else { return self.ports[i].queued[DATA] + size <= limits.thresholds.data };
+        let Some(shared) = limits.shared else { return self.waiting_at(i) + size <= limits.thresholds.data };
         let free = self.free_at(i, &shared);
-        size <= free && (self.ports[i].queued[DATA] + size) as f64 <= shared.alpha * free as f64
+        size <= free && (self.waiting_at(i) + size) as f64 <= shared.alpha * free as f64
     }
 
     /// PFC over a shared buffer: do the ingress port's bytes stay below its threshold with `size` more?
@@ -530,7 +542,7 @@ impl Slice<'_> {
         let port = &mut self.ports[i];
         if self.fabric.switches.services[i].bytes == 0
             && port.busy_until <= now
-            && let Some(class) = port.next_class()
+            && let Some(class) = self.fabric.backlogs.next_class(port)
         {
             let packet = self.at(i).take(class, now);
             self.begin(i, packet, packet.ingress(), class, now);
@@ -544,7 +556,7 @@ impl Slice<'_> {
         let (port, service) = (&self.ports[i], &mut self.fabric.switches.services[i]);
         let at = if service.bytes > 0 {
             service.until
-        } else if port.next_class().is_some() {
+        } else if self.fabric.backlogs.next_class(port).is_some() {
             port.busy_until
         } else {
             return;

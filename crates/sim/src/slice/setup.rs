@@ -1,7 +1,7 @@
 //! Builds a slice.
 
 use super::event_clock::EventClock;
-use super::fabric::Fabric;
+use super::fabric::{Fabric, Fifo};
 use super::fault::{FaultEvent, Faults};
 use super::host::Host;
 use super::hosts::Hosts;
@@ -17,7 +17,6 @@ use crate::port::{ColdPort, Port, flag};
 use crate::records::Records;
 use crate::route::Router;
 use crate::telemetry;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use strandway_collective::Programs;
 use strandway_fabric::fault::FaultKind;
@@ -177,16 +176,13 @@ impl<'a> Slice<'a> {
             let random = Random::new(self.config.plan.seed, StreamKind::Port, u64::from(link));
             let ends = if link == u32::MAX { None } else { topology.ends(LinkId(link)) };
             let Some(ends) = ends else {
-                self.ports.push(Port::new(link, u32::MAX, Rate(0), Default::default(), random));
+                self.ports.push(Port::new(link, u32::MAX, Rate(0), random));
                 continue;
             };
-            let level = topology.level_of(&ends);
-            let delay = level.latency + topology.latency_inside(topology.describe(ends.to).0);
-            let mut port = Port::new(link, ends.to.0, level.rate, delay, random);
+            let mut port = Port::new(link, ends.to.0, topology.level_of(&ends).rate, random);
             let is_switch = topology.describe(ends.from).0 != NodeKind::Host;
             port.set(flag::EAGER, eager && is_switch);
             port.set(flag::FIFO, fifo && is_switch);
-            port.group = topology.group_index(&ends) as u16;
             port.set(flag::LAST, is_switch && ends.level == 0);
             port.set(flag::OBSERVED, self.config.telemetry && is_switch);
             port.limits = self.limits_at(&ends, 1.0, port.has(flag::LAST));
@@ -200,7 +196,7 @@ impl<'a> Slice<'a> {
             self.number_switches();
         }
         if fifo {
-            self.fabric.fifos = vec![VecDeque::new(); self.ports.len()];
+            self.fabric.fifos = vec![Fifo::default(); self.ports.len()];
         }
     }
 
