@@ -26,7 +26,7 @@ use crate::stats::ConnectionStats;
 use crate::units::{Bytes, Span, Time};
 use control::{CONTROL_MAX, ControlQueue};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 pub use event::{Event, Handled, OpenConnection};
@@ -66,8 +66,8 @@ pub struct Endpoint {
     /// The times at which to check whether a connection is still used, in order. Each connection that is awake and may
     /// sleep has one entry.
     waking: VecDeque<(Time, u32)>,
-    /// The counters of closed connections, and of sleeping connections without records.
-    closed_stats: ConnectionStats,
+    /// The counters of closed connections, and of sleeping connections without records; `None` before the first.
+    closed_stats: Option<Box<ConnectionStats>>,
     /// Sleeping connections keep their counters.
     keeps_records: bool,
     /// Connections that may have something to send, each at most once, in round-robin order.
@@ -90,7 +90,7 @@ pub struct Endpoint {
     /// Contexts without members.
     free_contexts: Vec<u32>,
     /// For each host, the first connection that posted messages to it, if windows are shared.
-    destinations: BTreeMap<contexts::Destination, u32>,
+    destinations: contexts::Destinations,
     unconnected: cast::Unconnected,
     /// The pace of credit that it gives; `None` before the first connection that uses credit.
     credits: Option<Box<credits::CreditPacer>>,
@@ -160,7 +160,7 @@ impl Endpoint {
             connections: table::Connections::default(),
             kinds: Vec::new(),
             waking: VecDeque::new(),
-            closed_stats: ConnectionStats::NONE,
+            closed_stats: None,
             keeps_records: true,
             ready: ready::Ready::new(),
             control: ControlQueue::default(),
@@ -174,7 +174,7 @@ impl Endpoint {
             planes_differ: false,
             contexts: Vec::new(),
             free_contexts: Vec::new(),
-            destinations: BTreeMap::new(),
+            destinations: contexts::Destinations::default(),
             unconnected: cast::Unconnected::default(),
             credits: None,
             echoes: None,
