@@ -19,6 +19,7 @@ mod host_program;
 mod hosts;
 mod layout;
 mod link_credit;
+mod looks;
 mod programmable_switch;
 mod recorder;
 mod run_config;
