@@ -74,6 +74,10 @@ impl Backlog {
     pub fn push(&mut self, message: Message) {
         let first = self.end;
         self.end += message.bytes.div_ceil(u64::from(self.mtu)).max(1);
+        if self.posted.capacity() == 0 {
+            // Many connections have one message at a time.
+            self.posted.reserve_exact(1);
+        }
         self.posted.push_back(Posted { message, first, end: self.end });
     }
 

@@ -65,10 +65,12 @@ impl Slots {
     const ENTROPY_BITS: u32 = 13;
 
     fn new(slots: &[Slot]) -> Slots {
-        match slots.iter().map(|&slot| Slots::narrow(slot)).collect() {
-            Some(narrow) => Slots::Narrow(narrow),
-            None => Slots::Wide(slots.into()),
+        if slots.iter().any(|&slot| Slots::narrow(slot).is_none()) {
+            return Slots::Wide(slots.into());
         }
+        let mut narrow = Vec::with_capacity(slots.len());
+        narrow.extend(slots.iter().filter_map(|&slot| Slots::narrow(slot)));
+        Slots::Narrow(narrow.into())
     }
 
     /// A slot in 16 bits, if its entropy is small enough.
