@@ -21,6 +21,7 @@ use crate::connection::{Connection, Kind, Polled};
 use crate::control_message::ControlMessage;
 use crate::message::Message;
 use crate::packet::{Answer, ConnectionId, Header, HostId, Operation, Packet, Part, PathId, Ports};
+use crate::queue::push_small;
 use crate::reliability::Receiver;
 use crate::stats::ConnectionStats;
 use crate::units::{Bytes, Span, Time};
@@ -207,7 +208,7 @@ impl Endpoint {
             let wants_credit = connection.note_target(packet, data);
             while let Some((message, bytes)) = connection.receiver.take_received() {
                 let connection = packet.connection;
-                self.events.push_back(Event::Received { connection, message, bytes: Bytes(bytes) });
+                push_small(&mut self.events, Event::Received { connection, message, bytes: Bytes(bytes) });
             }
             if settles {
                 self.settle(now, packet.connection.slot());
@@ -333,7 +334,8 @@ impl Endpoint {
     /// Queues an event for each message that a connection has finished.
     fn take_finished(&mut self, slot: usize) {
         while let Some(message) = self.connections[slot].take_finished() {
-            self.events.push_back(Event::Sent { connection: self.connections.id(slot), message: message.id });
+            let event = Event::Sent { connection: self.connections.id(slot), message: message.id };
+            push_small(&mut self.events, event);
         }
     }
 

@@ -94,6 +94,7 @@ fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Mea
     let fingerprint =
         |host: u32| slices[cut.slice_of_host(HostId(host))].hosts.fingerprints[cut.place_of(host) as usize];
     let hosts: Vec<Fingerprint> = (0..cut.hosts).map(fingerprint).collect();
+    slices.iter_mut().for_each(Slice::drop_packets);
     let mut measured = merge(plan, &cut, slices, opened, end, Time(simulated));
     (measured.opened_left, measured.closing_left) = left;
     measured.flows = records.into_flows();
@@ -301,7 +302,7 @@ fn merge(
                 m.waits[c] = host.endpoint.observe().waits(ends.1);
             }
         }
-        slice.keep_only_ports();
+        slice.drop_hosts();
     }
     m.ranks.sort_unstable_by_key(|rank| (rank.job, rank.rank));
     m.path_counts.sort_by_key(|(connection, counts)| (*connection, counts.path));

@@ -432,10 +432,14 @@ impl<'a> Slice<'a> {
         }
     }
 
-    /// Frees the memory of everything but the ports and their counters.
-    pub(crate) fn keep_only_ports(&mut self) {
+    /// Frees the memory of the hosts.
+    pub(crate) fn drop_hosts(&mut self) {
         self.hosts.all = Vec::new();
         self.hosts.programs = Vec::new();
+    }
+
+    /// Frees the memory of all packets, after the last event.
+    pub(crate) fn drop_packets(&mut self) {
         self.clock.calendar = Calendar::new(0, 1, 0, (0, 0));
         self.clock.order = Order::default();
         self.fabric.cargo = Cargo::default();
