@@ -358,6 +358,10 @@ impl Application for Flows<'_> {
     fn poll_action(&mut self, now: Time) -> Option<Action> {
         loop {
             if let Some(action) = self.actions.pop_front() {
+                if self.actions.is_empty() {
+                    // Flows begin seldom, and a fabric has many hosts.
+                    self.actions = VecDeque::new();
+                }
                 return Some(action);
             }
             let &(at, flow) = self.released.first()?;

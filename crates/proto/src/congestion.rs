@@ -54,7 +54,7 @@ macro_rules! congestions {
             /// A rate that never changes.
             paced: Paced(PacedConfig, Paced),
             /// Window control by delay, for long and lossy links.
-            longhaul: LongHaul(LongHaulConfig, LongHaul),
+            longhaul: LongHaul(LongHaulConfig, Box<LongHaul>),
             /// Window control by the load that switches report.
             hpcc: Hpcc(HpccConfig, Hpcc),
             /// UEC's receiver credit congestion control.

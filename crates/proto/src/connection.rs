@@ -109,7 +109,7 @@ pub(crate) struct Connection {
 const _: () = assert!(size_of::<Connection>() <= 1024, "an idle connection takes at most 1 KiB");
 
 impl Connection {
-    pub(crate) fn new(kind: Arc<Kind>, peer: (HostId, ConnectionId), random: Random) -> Connection {
+    pub(crate) fn new(kind: Arc<Kind>, host: HostId, peer: (HostId, ConnectionId), random: Random) -> Connection {
         let (profile, environment) = (&kind.profile, &kind.environment);
         let congestion = profile.congestion.build(environment);
         let mut reliability = profile.reliability.build(&profile.transport, environment);
@@ -133,7 +133,7 @@ impl Connection {
             shuns: kind.shuns,
             retries_elsewhere: kind.retries_elsewhere,
             is_one_way: kind.is_one_way,
-            host: kind.host,
+            host,
             profile: Arc::clone(profile),
             random,
             look_at: Time::NEVER,

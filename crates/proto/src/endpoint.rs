@@ -21,12 +21,13 @@ use crate::connection::{Connection, Kind, Polled};
 use crate::control_message::ControlMessage;
 use crate::message::Message;
 use crate::packet::{Answer, ConnectionId, Header, HostId, Operation, Packet, Part, PathId, Ports};
+use crate::queue::push_small;
 use crate::reliability::Receiver;
 use crate::stats::ConnectionStats;
 use crate::units::{Bytes, Span, Time};
 use control::{CONTROL_MAX, ControlQueue};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 pub use event::{Event, Handled, OpenConnection};
@@ -66,8 +67,8 @@ pub struct Endpoint {
     /// The times at which to check whether a connection is still used, in order. Each connection that is awake and may
     /// sleep has one entry.
     waking: VecDeque<(Time, u32)>,
-    /// The counters of closed connections, and of sleeping connections without records.
-    closed_stats: ConnectionStats,
+    /// The counters of closed connections, and of sleeping connections without records; `None` before the first.
+    closed_stats: Option<Box<ConnectionStats>>,
     /// Sleeping connections keep their counters.
     keeps_records: bool,
     /// Connections that may have something to send, each at most once, in round-robin order.
@@ -90,7 +91,7 @@ pub struct Endpoint {
     /// Contexts without members.
     free_contexts: Vec<u32>,
     /// For each host, the first connection that posted messages to it, if windows are shared.
-    destinations: BTreeMap<contexts::Destination, u32>,
+    destinations: contexts::Destinations,
     unconnected: cast::Unconnected,
     /// The pace of credit that it gives; `None` before the first connection that uses credit.
     credits: Option<Box<credits::CreditPacer>>,
@@ -160,7 +161,7 @@ impl Endpoint {
             connections: table::Connections::default(),
             kinds: Vec::new(),
             waking: VecDeque::new(),
-            closed_stats: ConnectionStats::NONE,
+            closed_stats: None,
             keeps_records: true,
             ready: ready::Ready::new(),
             control: ControlQueue::default(),
@@ -174,7 +175,7 @@ impl Endpoint {
             planes_differ: false,
             contexts: Vec::new(),
             free_contexts: Vec::new(),
-            destinations: BTreeMap::new(),
+            destinations: contexts::Destinations::default(),
             unconnected: cast::Unconnected::default(),
             credits: None,
             echoes: None,
@@ -207,7 +208,7 @@ impl Endpoint {
             let wants_credit = connection.note_target(packet, data);
             while let Some((message, bytes)) = connection.receiver.take_received() {
                 let connection = packet.connection;
-                self.events.push_back(Event::Received { connection, message, bytes: Bytes(bytes) });
+                push_small(&mut self.events, Event::Received { connection, message, bytes: Bytes(bytes) });
             }
             if settles {
                 self.settle(now, packet.connection.slot());
@@ -333,7 +334,8 @@ impl Endpoint {
     /// Queues an event for each message that a connection has finished.
     fn take_finished(&mut self, slot: usize) {
         while let Some(message) = self.connections[slot].take_finished() {
-            self.events.push_back(Event::Sent { connection: self.connections.id(slot), message: message.id });
+            let event = Event::Sent { connection: self.connections.id(slot), message: message.id };
+            push_small(&mut self.events, event);
         }
     }
 

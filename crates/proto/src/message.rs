@@ -4,6 +4,7 @@
 //! carries, and this needs no memory per packet.
 
 use crate::packet::{MessageId, Offset};
+use crate::queue::push_small;
 use std::collections::VecDeque;
 
 /// A message that the application posts.
@@ -74,7 +75,7 @@ impl Backlog {
     pub fn push(&mut self, message: Message) {
         let first = self.end;
         self.end += message.bytes.div_ceil(u64::from(self.mtu)).max(1);
-        self.posted.push_back(Posted { message, first, end: self.end });
+        push_small(&mut self.posted, Posted { message, first, end: self.end });
     }
 
     /// The PSN after the last packet of the last message.

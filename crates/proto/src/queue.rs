@@ -13,9 +13,28 @@ pub fn take_oldest<T>(queue: &mut VecDeque<T>) -> Option<T> {
     oldest
 }
 
+/// Adds an element to a queue that seldom has more than one: the first takes room for itself alone.
+#[inline]
+pub(crate) fn push_small<T>(queue: &mut VecDeque<T>, element: T) {
+    if queue.capacity() == 0 {
+        queue.reserve_exact(1);
+    }
+    queue.push_back(element);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_element_takes_room_for_itself_alone() {
+        let mut queue = VecDeque::new();
+        (0..3).for_each(|number: u64| {
+            push_small(&mut queue, number);
+            assert!(number > 0 || queue.capacity() == 1);
+        });
+        assert_eq!(queue, [0, 1, 2]);
+    }
 
     #[test]
     fn an_empty_queue_begins_at_the_start_of_its_memory() {

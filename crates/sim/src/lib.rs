@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod backlog;
 mod barrier;
 mod calendar;
 mod control;

@@ -8,7 +8,7 @@
 //! If a whole switch must know each departure at once (PFC, shared buffers), ports are *eager*: the switch processes
 //! the arrivals and the ends of transmissions of all its ports in order of time.
 
-use crate::queue::Queue;
+use crate::backlog::NO_BACKLOG;
 use strandway_fabric::judgement::Thresholds;
 use strandway_fabric::measure::LinkCounters;
 use strandway_fabric::plan::{PfcSettings, PortSettings, SharedSettings};
@@ -40,31 +40,31 @@ pub(crate) mod flag {
     pub(crate) const ON_DEPARTURE: u8 = FAULTY | OBSERVED | REMOTE;
 }
 
-/// A port. The fields that every packet needs come first.
+/// A port. Its waiting packets are in a [`crate::backlog::Backlog`], which it has only while packets wait.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Port {
     /// End of the last transmission that is decided, in ps.
     pub(crate) busy_until: u64,
-    /// The time from the end of a transmission until the packet is ready to leave the next node.
-    pub(crate) delay: u64,
     /// The node to which it leads.
     pub(crate) to: u32,
     /// Number in the topology.
     pub(crate) link: u32,
     /// Picoseconds per byte, 0 if that is not a whole number.
     pub(crate) ps_per_byte: u32,
+    /// The number of its backlog; [`NO_BACKLOG`] while no packet waits.
+    pub(crate) backlog: u32,
     pub(crate) flags: u8,
     /// Index into the slice's [`Limits`].
-    pub(crate) limits: u8,
-    /// Index into the topology's link groups.
-    pub(crate) group: u16,
-    /// Bytes waiting, per class.
-    pub(crate) queued: [u64; 2],
+    pub(crate) limits: u16,
+    /// Packets marked here.
+    pub(crate) marked: u32,
     pub(crate) random: Random,
-    pub(crate) counters: HotCounters,
-    /// Packets waiting, per class.
-    pub(crate) waiting: [Queue; 2],
+    /// Packets and bytes that left.
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    /// The most bytes that waited in the data class.
+    pub(crate) queue_max: u64,
 }
 
 /// The additional state of an eager port.
@@ -114,36 +114,31 @@ pub(crate) struct ColdPort {
     pub(crate) bytes_down: u64,
 }
 
-const _: () = assert!(size_of::<Port>() <= 128, "a port takes two cache lines");
-const _: () = assert!(CONTROL == 0 && DATA == 1, "see `Port::next_class`");
+const _: () = assert!(size_of::<Port>() == 64, "a port takes one cache line");
 
-/// Counters of a port.
+/// The packets for which a port had no room.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct HotCounters {
-    pub(crate) packets: u64,
-    pub(crate) bytes: u64,
-    pub(crate) queue_max: u64,
-    pub(crate) marked: u32,
+pub(crate) struct Refused {
     pub(crate) dropped: u32,
     pub(crate) trimmed: u32,
 }
 
 impl Port {
     /// An idle port.
-    pub(crate) fn new(link: u32, to: u32, rate: Rate, delay: Span, random: Random) -> Port {
+    pub(crate) fn new(link: u32, to: u32, rate: Rate, random: Random) -> Port {
         Port {
             busy_until: 0,
-            delay: delay.0,
             to,
             link,
             ps_per_byte: whole(rate),
+            backlog: NO_BACKLOG,
             flags: 0,
             limits: 0,
-            group: 0,
-            queued: [0; 2],
+            marked: 0,
             random,
-            counters: HotCounters::default(),
-            waiting: [Queue::EMPTY; 2],
+            packets: 0,
+            bytes: 0,
+            queue_max: 0,
         }
     }
 
@@ -162,8 +157,8 @@ impl Port {
     pub(crate) fn depart(&mut self, size: u16, start: u64, limits: &Limits) -> u64 {
         let end = start + self.transmission(size, limits);
         self.busy_until = end;
-        self.counters.packets += 1;
-        self.counters.bytes += u64::from(size);
+        self.packets += 1;
+        self.bytes += u64::from(size);
         end
     }
 
@@ -180,35 +175,27 @@ impl Port {
         if on { self.flags |= flag } else { self.flags &= !flag }
     }
 
+    /// Does no packet wait here?
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting[CONTROL].is_empty() && self.waiting[DATA].is_empty()
+        self.backlog == NO_BACKLOG
     }
 
-    /// The class of the next packet to send.
-    #[inline]
-    pub(crate) fn next_class(&self) -> Option<usize> {
-        // The class is computed, because no processor could predict a branch.
-        let class = usize::from(self.waiting[CONTROL].is_empty());
-        let held = self.waiting[class].is_empty() || class == DATA && self.has(flag::PAUSED);
-        (!held).then_some(class)
-    }
-
-    pub(crate) fn counters(&self, cold: Option<&ColdPort>) -> LinkCounters {
-        let c = &self.counters;
+    pub(crate) fn counters(&self, refused: Option<&Refused>, cold: Option<&ColdPort>) -> LinkCounters {
+        let refused = refused.copied().unwrap_or_default();
         let cold = cold.copied().unwrap_or_default();
         LinkCounters {
-            packets: c.packets,
-            bytes: c.bytes,
-            marked: c.marked,
-            dropped: c.dropped,
-            trimmed: c.trimmed,
+            packets: self.packets,
+            bytes: self.bytes,
+            marked: self.marked,
+            dropped: refused.dropped,
+            trimmed: refused.trimmed,
             lost: cold.lost,
-            queue_max: Bytes(c.queue_max),
+            queue_max: Bytes(self.queue_max),
             paused: Span(cold.paused),
             bytes_down: cold.bytes_down,
             lost_data_last: Time(cold.lost_data_last),
-            last: Time(if c.packets > 0 { self.busy_until } else { 0 }),
+            last: Time(if self.packets > 0 { self.busy_until } else { 0 }),
         }
     }
 }
@@ -217,9 +204,13 @@ fn whole(rate: Rate) -> u32 {
     rate.whole_ps_per_byte().and_then(|ps| u32::try_from(ps).ok()).unwrap_or(0)
 }
 
-/// The present rate of a port, and its settings at that rate.
+/// The facts that many ports share: the present rate, the settings at that rate, and the link's length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Limits {
+    /// Index into the topology's link groups.
+    pub(crate) group: u16,
+    /// The time from the end of a transmission until the packet is ready to leave the next node, in ps.
+    pub(crate) delay: u64,
     pub(crate) rate: Rate,
     pub(crate) thresholds: Thresholds,
     pub(crate) pfc: Option<PfcSettings>,
@@ -230,8 +221,16 @@ pub(crate) struct Limits {
 
 impl Limits {
     /// The limits of a port at `fraction` of its nominal rate; `last_hop`: it leads to a host.
-    pub(crate) fn new(settings: &PortSettings, nominal: Rate, fraction: f64, last_hop: bool) -> Limits {
+    pub(crate) fn new(
+        settings: &PortSettings,
+        (group, delay): (u16, Span),
+        nominal: Rate,
+        fraction: f64,
+        last_hop: bool,
+    ) -> Limits {
         Limits {
+            group,
+            delay: delay.0,
             rate: if fraction == 1.0 { nominal } else { nominal.scaled(fraction) },
             thresholds: Thresholds::new(settings, fraction, last_hop),
             pfc: settings.pfc,

@@ -6,8 +6,8 @@
 use crate::prefetch::{prefetch, prefetch_value};
 use crate::road::Transit;
 
-/// Packets in a chunk: four cache lines.
-const CHUNK: u32 = 8;
+/// Packets in a chunk: two cache lines.
+const CHUNK: u32 = 4;
 /// The number of chunks that are allocated together. They are never moved.
 const SEGMENT: usize = 64;
 /// No chunk.
@@ -19,7 +19,7 @@ struct Chunk {
     items: [Transit; CHUNK as usize],
 }
 
-const _: () = assert!(size_of::<Chunk>() == 256);
+const _: () = assert!(size_of::<Chunk>() == 128);
 
 /// The chunks of all queues of a slice.
 #[derive(Default)]

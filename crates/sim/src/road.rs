@@ -71,8 +71,11 @@ impl Transit {
         };
         debug_assert_eq!(bits & bit::CONTROL != 0, packet.is_control(), "{packet:?}");
         rest |= bits;
-        for (flag, bit) in SET_BY_SWITCHES {
-            rest |= if packet.flags.has(flag) { bit } else { 0 };
+        // A host's own packets have none of these flags.
+        if SET_BY_SWITCHES.iter().any(|&(flag, _)| packet.flags.has(flag)) {
+            for (flag, bit) in SET_BY_SWITCHES {
+                rest |= if packet.flags.has(flag) { bit } else { 0 };
+            }
         }
         Transit { key: 0, wait, way: word(packet.destination.0, uplinks), rest }
     }

@@ -309,11 +309,15 @@ impl Router {
     fn uplinks_of(&self, leaf: u32, packet: &Packet) -> u32 {
         let plane = u32::from(packet.path.port());
         let node = self.leaf_node + leaf * self.planes + plane;
-        if self.leaf_of(packet.destination.0) == leaf {
+        let to = self.leaf_of(packet.destination.0);
+        if to == leaf {
             return 0;
         }
-        let ways = self.leaf_ways(node - self.leaf_node, self.leaf_of(packet.destination.0));
+        let ways = self.leaf_ways(node - self.leaf_node, to);
         let uplink = ways.skip + self.choose(node, packet, &ways, 0);
+        if self.spine_up == 0 {
+            return uplink;
+        }
         uplink | self.spine_uplink(leaf, uplink, plane, packet) << 16
     }
 

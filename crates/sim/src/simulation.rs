@@ -94,6 +94,7 @@ fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Mea
     let fingerprint =
         |host: u32| slices[cut.slice_of_host(HostId(host))].hosts.fingerprints[cut.place_of(host) as usize];
     let hosts: Vec<Fingerprint> = (0..cut.hosts).map(fingerprint).collect();
+    slices.iter_mut().for_each(Slice::drop_packets);
     let mut measured = merge(plan, &cut, slices, opened, end, Time(simulated));
     (measured.opened_left, measured.closing_left) = left;
     measured.flows = records.into_flows();
@@ -307,7 +308,7 @@ fn merge(
     m.path_counts.sort_by_key(|(connection, counts)| (*connection, counts.path));
     choices.sort_by_key(|&(connection, _)| connection);
     m.choices = choices.into_iter().map(|(_, chosen)| chosen).collect();
-    // The counters of all links are allocated after the hosts' memory was freed.
+    // The counters of all links are allocated after all other memory was freed.
     m.links = vec![LinkCounters::default(); plan.topology.links() as usize];
     for slice in slices {
         for (link, counters) in slice.counters() {

@@ -19,6 +19,7 @@ mod host_program;
 mod hosts;
 mod layout;
 mod link_credit;
+mod looks;
 mod programmable_switch;
 mod recorder;
 mod run_config;
@@ -27,11 +28,13 @@ mod tables;
 mod visit;
 mod watch;
 
-use crate::calendar::{GROUP, Order};
+use crate::backlog::Backlogs;
+use crate::calendar::{Calendar, GROUP, Order};
 use crate::control::Control;
-use crate::port::{DATA, Limits, Port, flag};
+use crate::port::{Limits, Port, flag};
 use crate::prefetch::{prefetch, prefetch_all, prefetch_value};
-use crate::road::Transit;
+use crate::queue::Arena;
+use crate::road::{Cargo, Transit};
 use event_clock::EventClock;
 use fabric::Fabric;
 use fault::FaultEvent;
@@ -216,21 +219,25 @@ impl<'a> Slice<'a> {
         let first_port = first + self.config.first_port as usize;
         let at_port = |n: u8| first_port + usize::from(n);
         for at in 0..ports.len() + PORT_STEPS {
-            for step in 0..PORT_STEPS {
-                if let Some(&n) = ports.get(at.wrapping_sub(step)) {
-                    self.prefetch_port(at_port(n), step);
-                }
-            }
+            // Written out, so that no jump has to be predicted.
+            let ahead = |step: usize| ports.get(at.wrapping_sub(step)).map(|&n| at_port(n));
+            self.prefetch_port::<0>(ahead(0));
+            self.prefetch_port::<1>(ahead(1));
+            self.prefetch_port::<2>(ahead(2));
+            self.prefetch_port::<3>(ahead(3));
             if let Some(&n) = ports.get(at.wrapping_sub(PORT_STEPS)) {
                 self.visit_port(at_port(n), order.of(n.into()), from, until);
             }
         }
         for at in 0..hosts.len() + STEPS {
-            for step in 0..STEPS {
-                if let Some(&n) = hosts.get(at.wrapping_sub(step)) {
-                    self.prefetch_host(first + usize::from(n) - host, order.of(n.into()), step);
-                }
-            }
+            let ahead = |step: usize| {
+                hosts.get(at.wrapping_sub(step)).map(|&n| (first + usize::from(n) - host, order.of(n.into())))
+            };
+            self.prefetch_host::<0>(ahead(0));
+            self.prefetch_host::<1>(ahead(1));
+            self.prefetch_host::<2>(ahead(2));
+            self.prefetch_host::<3>(ahead(3));
+            self.prefetch_host::<4>(ahead(4));
             if let Some(&n) = hosts.get(at.wrapping_sub(STEPS)) {
                 self.visit_host(first + usize::from(n) - host, order.of(n.into()), from, until);
             }
@@ -239,24 +246,26 @@ impl<'a> Slice<'a> {
 
     /// Brings memory into the cache that the visit to a port will need. Each step needs what the one before it has
     /// brought.
-    #[inline]
-    fn prefetch_port(&self, port: usize, step: usize) {
-        let Some(port) = self.ports.get(port) else { return };
-        match step {
+    #[inline(always)]
+    fn prefetch_port<const STEP: usize>(&self, port: Option<usize>) {
+        let Some(port) = port.and_then(|port| self.ports.get(port)) else { return };
+        match STEP {
             0 => prefetch_value(port),
-            2 => port.waiting.iter().for_each(|queue| queue.prefetch_ends(&self.fabric.arena)),
-            3 => port.waiting[DATA].prefetch_second(&self.fabric.arena),
+            1 => prefetch_value(self.fabric.backlogs.of(port)),
+            2 => self.fabric.backlogs.prefetch_ends(port, &self.fabric.arena),
+            3 => self.fabric.backlogs.prefetch_second(port, &self.fabric.arena),
             _ => {}
         }
     }
 
     /// Brings memory into the cache that the visit to a host will need. Each step needs what the one before it has
     /// brought.
-    #[inline]
-    fn prefetch_host(&self, h: usize, entries: &[Transit], step: usize) {
+    #[inline(always)]
+    fn prefetch_host<const STEP: usize>(&self, visit: Option<(usize, &[Transit])>) {
+        let Some((h, entries)) = visit else { return };
         let Some(host) = self.hosts.all.get(h) else { return };
         let mut packets = entries.iter().filter(|e| e.source() < self.config.sources.look);
-        let step = match step {
+        let step = match STEP {
             0 => {
                 prefetch_value(host);
                 prefetch_all(&self.ports[h * self.config.planes..(h + 1) * self.config.planes]);
@@ -352,16 +361,19 @@ impl<'a> Slice<'a> {
     }
 
     /// The index of the limits of the port with these ends at this fraction of its rate.
-    fn limits_at(&mut self, ends: &LinkEnds, fraction: f64, last_hop: bool) -> u8 {
+    fn limits_at(&mut self, ends: &LinkEnds, fraction: f64, last_hop: bool) -> u16 {
         let topology = &self.config.plan.topology;
         let nominal = topology.level_of(ends).rate;
+        let delay = topology.level_of(ends).latency + topology.latency_inside(topology.describe(ends.to).0);
+        let link = (topology.group_index(ends) as u16, delay);
         let long = topology.long_link_of(ends).map(|long| self.config.plan.ports.with_queue(long.queue));
-        let limits = Limits::new(long.as_ref().unwrap_or(&self.config.plan.ports), nominal, fraction, last_hop);
-        let index = self.limits.iter().position(|l| *l == limits).unwrap_or_else(|| {
+        let limits = Limits::new(long.as_ref().unwrap_or(&self.config.plan.ports), link, nominal, fraction, last_hop);
+        // Neighbours mostly have the same limits.
+        let index = self.limits.iter().rposition(|l| *l == limits).unwrap_or_else(|| {
             self.limits.push(limits);
             self.limits.len() - 1
         });
-        u8::try_from(index).expect("at most 255 different degradations in one run")
+        u16::try_from(index).expect("at most 65,535 different degradations in one run")
     }
 
     /// Processes every port and host up to `limit`, so that all counters have their values of that instant.
@@ -388,7 +400,7 @@ impl<'a> Slice<'a> {
     /// The counters of this slice's links, each with the link's number in the topology.
     pub(crate) fn counters(&self) -> impl Iterator<Item = (LinkId, LinkCounters)> {
         let all = self.ports.iter().enumerate().filter(|(_, p)| p.link != u32::MAX);
-        all.map(|(i, port)| (LinkId(port.link), port.counters(self.fabric.colds.get(i))))
+        all.map(|(i, port)| (LinkId(port.link), port.counters(self.fabric.refused.get(&i), self.fabric.colds.get(i))))
     }
 
     /// Adds the counters of gradient aggregation of all programs of switches, servers and workers, by job.
@@ -423,6 +435,16 @@ impl<'a> Slice<'a> {
     /// Frees the memory of the hosts.
     pub(crate) fn drop_hosts(&mut self) {
         self.hosts.all = Vec::new();
+        self.hosts.programs = Vec::new();
+    }
+
+    /// Frees the memory of all packets, after the last event.
+    pub(crate) fn drop_packets(&mut self) {
+        self.clock.calendar = Calendar::new(0, 1, 0, (0, 0));
+        self.clock.order = Order::default();
+        self.fabric.cargo = Cargo::default();
+        self.fabric.arena = Arena::default();
+        self.fabric.backlogs = Backlogs::new();
     }
 
     /// A host, if it belongs to this slice.

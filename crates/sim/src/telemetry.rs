@@ -1,6 +1,6 @@
 //! The telemetry of the packets in the fabric, beside [`crate::road::Cargo`].
 
-use crate::port::{CONTROL, DATA, Limits, Port};
+use crate::port::{Limits, Port};
 use crate::road::Transit;
 use strandway_fabric::plan::Plan;
 use strandway_proto::telemetry::{HopRecord, Telemetry};
@@ -35,16 +35,15 @@ impl Carried {
 
     /// A switch port that begins to send a data packet at `start` adds its record. The port's counters already include
     /// the packet.
-    pub(crate) fn note(&mut self, packet: &Transit, port: &Port, limits: &Limits, start: u64) {
+    pub(crate) fn note(&mut self, packet: &Transit, port: &Port, limits: &Limits, queued: u64, start: u64) {
         if let Some(telemetry) = self.all.get_mut(packet.cargo() as usize)
             && packet.is_whole_data()
         {
-            let queued = port.queued[CONTROL] + port.queued[DATA];
             telemetry.push(HopRecord {
                 link: port.link,
                 queue: u32::try_from(queued).unwrap_or(u32::MAX),
                 time: Time(start),
-                sent: port.counters.bytes - u64::from(packet.size()),
+                sent: port.bytes - u64::from(packet.size()),
                 rate: limits.rate,
             });
         }

@@ -28,7 +28,7 @@ parameters! {
 
 impl CongestionPolicy for LongHaulConfig {
     fn build(&self, environment: &Environment) -> AnyCongestion {
-        AnyCongestion::LongHaul(LongHaul::new(self, environment))
+        AnyCongestion::LongHaul(Box::new(LongHaul::new(self, environment)))
     }
     fn wants_counts(&self) -> bool {
         true

@@ -117,10 +117,10 @@ impl DormantConnection {
         self.kind.profile.path.build(&self.kind.environment, self.random)
     }
 
-    /// The connection again.
-    pub(crate) fn wake(self) -> Connection {
+    /// The connection again, on our `host`.
+    pub(crate) fn wake(self, host: HostId) -> Connection {
         let peer = (self.peer, self.peer_connection);
-        let mut connection = Connection::new(self.kind, peer, self.random);
+        let mut connection = Connection::new(self.kind, host, peer, self.random);
         if self.sent > 0 || self.newest > 0 {
             connection.reliability.resume(SentUpTo { next: self.sent, newest: self.newest });
             connection.refresh_outlook();

@@ -2,14 +2,14 @@
 
 use crate::congestion::CreditTerms;
 use crate::environment::Environment;
-use crate::packet::HostId;
 use crate::path::{MrcConfig, PathConfig};
 use crate::profile::{Profile, WireFormat};
 use crate::units::Span;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// A profile in an environment, and the facts that follow from the two. All connections of this kind share it.
+/// A profile in an environment, and the facts that follow from the two. All connections of this kind share it, also those of
+/// other hosts ([`crate::Endpoint::learn_from`]).
 pub(crate) struct Kind {
     /// A packet that is sent again takes another path than before, where there is one.
     pub(super) retries_elsewhere: bool,
@@ -37,15 +37,13 @@ pub(crate) struct Kind {
     pub(crate) mrc: Option<MrcConfig>,
     /// A hash of the profile's parameters, if windows are shared: equal profiles have equal fingerprints.
     pub(crate) fingerprint: u64,
-    /// Our host.
-    pub(super) host: HostId,
     pub(crate) environment: Environment,
     pub(crate) profile: Arc<Profile>,
 }
 
 impl Kind {
     /// `alike` holds known kinds; if one has the same profile, its fingerprint is used.
-    pub(crate) fn new(host: HostId, profile: Arc<Profile>, environment: Environment, alike: &[Arc<Kind>]) -> Kind {
+    pub(crate) fn new(profile: Arc<Profile>, environment: Environment, alike: &[Arc<Kind>]) -> Kind {
         let known = alike.iter().find(|kind| Arc::ptr_eq(&kind.profile, &profile)).map(|kind| kind.fingerprint);
         let mrc = if let PathConfig::Mrc(config) = &profile.path { Some(*config) } else { None };
         let shares_window = profile.congestion.is_per_destination();
@@ -71,15 +69,14 @@ impl Kind {
             sleep_after: (!keeps).then_some(profile.transport.sleep_after),
             mrc,
             fingerprint: if shares_window { known.unwrap_or_else(|| fingerprint(&profile)) } else { 0 },
-            host,
             environment,
             profile,
         }
     }
 
-    /// Is it the kind for this profile in this environment at this host?
-    pub(crate) fn is(&self, host: HostId, profile: &Arc<Profile>, environment: &Environment) -> bool {
-        self.host == host && Arc::ptr_eq(&self.profile, profile) && self.environment == *environment
+    /// Is it the kind for this profile in this environment?
+    pub(crate) fn is(&self, profile: &Arc<Profile>, environment: &Environment) -> bool {
+        Arc::ptr_eq(&self.profile, profile) && self.environment == *environment
     }
 }
 

@@ -13,6 +13,7 @@ use crate::congestion::Nscc;
 use crate::connection::{Connection, Polled};
 use crate::packet::{HostId, Packet, Ports};
 use crate::units::Time;
+use std::collections::BTreeMap;
 
 /// One window for several connections.
 pub(super) struct Context {
@@ -41,7 +42,39 @@ struct WindowMember {
 }
 
 /// Connections to one host with one profile: the host, and the profile's fingerprint.
-pub(super) type Destination = (HostId, u64);
+type Destination = (HostId, u64);
+
+/// For each destination, a connection. Most hosts of a large fabric have one destination, which is not worth a tree.
+#[derive(Default)]
+pub(super) struct Destinations {
+    one: Option<(Destination, u32)>,
+    others: BTreeMap<Destination, u32>,
+}
+
+impl Destinations {
+    fn get(&self, key: &Destination) -> Option<u32> {
+        match self.one {
+            Some((one, id)) if one == *key => Some(id),
+            _ => self.others.get(key).copied(),
+        }
+    }
+
+    fn insert(&mut self, key: Destination, id: u32) {
+        if self.one.is_none_or(|(one, _)| one == key) && !self.others.contains_key(&key) {
+            self.one = Some((key, id));
+        } else {
+            self.others.insert(key, id);
+        }
+    }
+
+    fn remove(&mut self, key: &Destination) {
+        if self.one.is_some_and(|(one, _)| one == *key) {
+            self.one = None;
+        } else {
+            self.others.remove(key);
+        }
+    }
+}
 
 impl Endpoint {
     /// Joins a connection to the window of its destination, when it posts its first message.
@@ -50,7 +83,7 @@ impl Endpoint {
         let connection = &mut self.connections[id as usize];
         connection.sharing = Some(Box::default());
         let key = connection.destination();
-        let Some(&first) = self.destinations.get(&key) else {
+        let Some(first) = self.destinations.get(&key) else {
             self.destinations.insert(key, id);
             return;
         };
@@ -153,7 +186,7 @@ impl Endpoint {
                 }
             }
         }
-        if self.destinations.get(&key) == Some(&id) {
+        if self.destinations.get(&key) == Some(id) {
             match heir {
                 Some(other) => self.destinations.insert(key, other),
                 None => self.destinations.remove(&key),

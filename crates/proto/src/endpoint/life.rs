@@ -91,13 +91,13 @@ impl Endpoint {
 
     /// The kind of connections with this profile in this environment: an existing one if there is one.
     fn kind(&mut self, profile: Arc<crate::Profile>, environment: crate::Environment) -> Arc<Kind> {
-        if let Some(kind) = self.kinds.iter().find(|kind| kind.is(self.host, &profile, &environment)) {
+        if let Some(kind) = self.kinds.iter().find(|kind| kind.is(&profile, &environment)) {
             return Arc::clone(kind);
         }
         if self.kinds.len() == KINDS {
             self.kinds.remove(0);
         }
-        let kind = Arc::new(Kind::new(self.host, profile, environment, &self.kinds));
+        let kind = Arc::new(Kind::new(profile, environment, &self.kinds));
         self.kinds.push(Arc::clone(&kind));
         kind
     }
@@ -108,7 +108,7 @@ impl Endpoint {
         let SlotState::Asleep(_) = state else { return };
         let SlotState::Asleep(dormant) = std::mem::replace(state, SlotState::Free) else { unreachable!("it sleeps") };
         let sleep_after = dormant.kind.sleep_after;
-        let mut connection = Box::new(dormant.wake());
+        let mut connection = Box::new(dormant.wake(self.host));
         if self.nic.up != u32::MAX {
             connection.handle_ports(now, self.nic.up);
         }
@@ -142,7 +142,8 @@ impl Endpoint {
             let unused = connection.active_at() + span <= now;
             if unused && let Some(mut dormant) = connection.dormant(now) {
                 if !self.keeps_records {
-                    self.closed_stats += dormant.take_record();
+                    let record = dormant.take_record();
+                    **self.closed_stats.get_or_insert_default() += record;
                 }
                 *self.connections.state_mut(slot as usize) = SlotState::Asleep(Box::new(dormant));
             } else {
@@ -174,7 +175,7 @@ impl Endpoint {
         let SlotState::Awake(connection) = std::mem::replace(self.connections.state_mut(slot), SlotState::Free) else {
             unreachable!("it was woken")
         };
-        self.closed_stats += connection.record.stats;
+        **self.closed_stats.get_or_insert_default() += connection.record.stats;
         let (peer, name) = (connection.peer(), connection.peer_connection());
         let kind = Arc::clone(connection.kind());
         let accepted = self.connections.is_named(peer, name.by_source(), slot);
@@ -301,11 +302,11 @@ impl Endpoint {
         let id = self.connections.id(slot);
         let (peer, name) = match self.connections.release(slot) {
             SlotState::Awake(connection) => {
-                self.closed_stats += connection.record.stats;
+                **self.closed_stats.get_or_insert_default() += connection.record.stats;
                 (connection.peer(), connection.peer_connection())
             }
             SlotState::Asleep(dormant) => {
-                self.closed_stats += *dormant.stats();
+                **self.closed_stats.get_or_insert_default() += *dormant.stats();
                 (dormant.peer, dormant.peer_connection)
             }
             SlotState::Closing(closing) => (closing.peer, closing.name),

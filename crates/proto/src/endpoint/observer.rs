@@ -68,13 +68,13 @@ impl<'a> Observer<'a> {
     }
 
     /// The sum of the counters of closed connections.
-    pub const fn closed_stats(self) -> &'a ConnectionStats {
-        &self.0.closed_stats
+    pub fn closed_stats(self) -> &'a ConnectionStats {
+        self.0.closed_stats.as_deref().unwrap_or(&NONE)
     }
 
     /// The sum of the counters of closed connections and of connections in slot `first` or a later one.
     pub fn stats_from(self, first: u32) -> ConnectionStats {
-        let mut sum = self.0.closed_stats;
+        let mut sum = *self.closed_stats();
         for slot in first as usize..self.0.connections.slots() {
             match self.0.connections.state(slot) {
                 SlotState::Awake(connection) => sum += connection.record.stats,

@@ -13,6 +13,9 @@ const FREE_MIN: usize = 16;
 /// The life of a packet before the first connection is opened, which would tell it. Ours: longer than any queue.
 const PACKET_LIFE: Span = Span::from_ms(1000);
 
+/// A list of fewer slots than this grows one by one. Ours.
+const FEW: usize = 4;
+
 /// The contents of a slot.
 pub(super) enum SlotState {
     Free,
@@ -48,6 +51,21 @@ pub(super) struct Closing {
 /// A peer's number for a connection that the peer has opened: its host, and the number marked as the source's.
 type Named = (HostId, ConnectionId);
 
+/// Closed connections whose packets may still arrive.
+#[derive(Default)]
+struct Closed {
+    /// Those closed in this period and in the one before: their late packets open no connection.
+    periods: [BTreeSet<Named>; 2],
+    /// When the next period begins.
+    period_end: Time,
+}
+
+impl Closed {
+    fn is_empty(&self) -> bool {
+        self.periods.iter().all(BTreeSet::is_empty)
+    }
+}
+
 /// All connections of an endpoint.
 #[derive(Default)]
 pub(super) struct Connections {
@@ -55,10 +73,8 @@ pub(super) struct Connections {
     free: VecDeque<u32>,
     /// The slots of connections that their peers have opened.
     named: BTreeMap<Named, u32>,
-    /// The connections closed in this period and in the one before: their late packets open no connection.
-    closed: [BTreeSet<Named>; 2],
-    /// When the next period begins.
-    period_end: Time,
+    /// `None` before the first connection is closed.
+    closed: Option<Box<Closed>>,
     /// The longest life of any packet, which is the length of a period; zero before the first connection.
     packet_life: Span,
 }
@@ -163,6 +179,10 @@ impl Connections {
         }
         let slot = self.slots.len();
         assert!(slot < ConnectionId::SLOTS as usize, "a host has at most {} connections", ConnectionId::SLOTS);
+        if slot < FEW {
+            // Most hosts of a large fabric have no more.
+            self.slots.reserve_exact(1);
+        }
         self.slots.push(Slot { generation: 0, state: SlotState::Free });
         slot
     }
@@ -187,28 +207,32 @@ impl Connections {
 
     /// Was a connection with this number closed so recently that its packets may still arrive?
     pub(super) fn is_closed(&self, source: HostId, id: ConnectionId) -> bool {
-        self.closed.iter().any(|closed| closed.contains(&(source, id)))
+        let mut periods = self.closed.iter().flat_map(|closed| &closed.periods);
+        periods.any(|period| period.contains(&(source, id)))
     }
 
     /// Remembers, for the life of a packet, that the connection with this number is closed.
     pub(super) fn mark_closed(&mut self, now: Time, source: HostId, id: ConnectionId) {
         self.named.remove(&(source, id));
         self.forget(now);
-        if self.closed[0].is_empty() && self.closed[1].is_empty() {
-            self.period_end = now + self.packet_life();
+        let life = self.packet_life();
+        let closed = self.closed.get_or_insert_default();
+        if closed.is_empty() {
+            closed.period_end = now + life;
         }
-        self.closed[0].insert((source, id));
+        closed.periods[0].insert((source, id));
     }
 
     /// Forgets closed connections of which no packet can arrive any more.
     pub(super) fn forget(&mut self, now: Time) {
-        if now < self.period_end || (self.closed[0].is_empty() && self.closed[1].is_empty()) {
+        let life = self.packet_life();
+        let Some(closed) = self.closed.as_mut().filter(|closed| now >= closed.period_end && !closed.is_empty()) else {
             return;
-        }
-        let is_long_ago = now >= self.period_end + self.packet_life();
-        let last = std::mem::take(&mut self.closed[0]);
-        self.closed[1] = if is_long_ago { BTreeSet::new() } else { last };
-        self.period_end = now + self.packet_life();
+        };
+        let is_long_ago = now >= closed.period_end + life;
+        let last = std::mem::take(&mut closed.periods[0]);
+        closed.periods[1] = if is_long_ago { BTreeSet::new() } else { last };
+        closed.period_end = now + life;
     }
 
     fn packet_life(&self) -> Span {
@@ -222,7 +246,7 @@ impl Connections {
 
     /// Closed connections that are not yet forgotten.
     pub(super) fn remembered(&self) -> usize {
-        self.closed[0].len() + self.closed[1].len()
+        self.closed.iter().flat_map(|closed| &closed.periods).map(BTreeSet::len).sum()
     }
 
     /// Connections that their peers have opened.

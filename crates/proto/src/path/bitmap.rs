@@ -40,19 +40,25 @@ const ENTROPIES_MAX: u32 = 256;
 /// Penalties saturate here: they have four bits. UEC simulator: 15.
 const PENALTY_MAX: u32 = 15;
 
+/// The number of words that a spray stores itself: for 64 paths, the default. Sixteen counters in each word.
+const WORDS: usize = 4;
+/// The number of further words, for the largest number of paths.
+const WORDS_MORE: usize = ENTROPIES_MAX as usize / 16 - WORDS;
+
 /// Paths in rounds, with a penalty each.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct BitmapSpray {
     pub(super) spread: Spread,
     cycle: Cycle,
-    /// Sixteen four-bit counters in each word.
-    penalties: [u64; ENTROPIES_MAX as usize / 16],
+    /// Sixteen four-bit counters in each word; `more` if there are more paths.
+    penalties: [u64; WORDS],
+    more: Option<Box<[u64; WORDS_MORE]>>,
     /// Penalties of a mark, a trim, a timeout and a loss, four bits each.
     weights: u16,
     original: bool,
 }
 
-const _: () = assert!(size_of::<BitmapSpray>() <= 256, "the state of a spray");
+const _: () = assert!(size_of::<BitmapSpray>() <= 136, "the state of a spray");
 
 impl BitmapSpray {
     /// A connection that has sent nothing: no path has a penalty.
@@ -64,7 +70,8 @@ impl BitmapSpray {
         BitmapSpray {
             spread,
             cycle,
-            penalties: [0; ENTROPIES_MAX as usize / 16],
+            penalties: [0; WORDS],
+            more: (spread.count() > 16 * WORDS as u32).then(|| Box::new([0; WORDS_MORE])),
             weights: weight(config.penalty_marked, 0)
                 | weight(config.penalty_trimmed, 1)
                 | weight(config.penalty_timed_out, 2)
@@ -75,12 +82,21 @@ impl BitmapSpray {
 
     #[inline]
     fn penalty(&self, index: u16) -> u32 {
-        (self.penalties[usize::from(index >> 4)] >> (4 * (index & 15))) as u32 & 15
+        let word = usize::from(index >> 4);
+        let word = match &self.more {
+            Some(more) if word >= WORDS => more[word - WORDS],
+            _ => self.penalties[word],
+        };
+        (word >> (4 * (index & 15))) as u32 & 15
     }
 
     #[inline]
     fn set_penalty(&mut self, index: u16, penalty: u32) {
-        let word = &mut self.penalties[usize::from(index >> 4)];
+        let word = usize::from(index >> 4);
+        let word = match &mut self.more {
+            Some(more) if word >= WORDS => &mut more[word - WORDS],
+            _ => &mut self.penalties[word],
+        };
         let shift = 4 * (index & 15);
         *word = *word & !(15 << shift) | u64::from(penalty) << shift;
     }

@@ -32,7 +32,7 @@ impl PathPolicy for MixedConfig {
 }
 
 /// Recycled paths first, then the bitmap's paths.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Mixed {
     bitmap: BitmapSpray,
     ring: Ring,

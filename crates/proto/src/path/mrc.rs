@@ -89,7 +89,7 @@ pub struct Mrc {
     probes: Probes,
     reverse: Reverse,
     /// As receiver: the marks by path of the peer's packets.
-    shun: Option<Shun>,
+    shun: Option<Box<Shun>>,
     random: Random,
     /// Our ports that are up.
     local: u32,
@@ -124,7 +124,7 @@ impl Mrc {
             set,
             probes: Probes::new(config, base_rtt, gap),
             reverse: Reverse::new(config.reverse, ports, base_rtt),
-            shun: Shun::new(config.shun_marks),
+            shun: Shun::new(config.shun_marks).map(Box::new),
             turn: random.below(u32::from(ports)) as u8,
             random,
             local: all,

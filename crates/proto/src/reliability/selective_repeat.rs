@@ -437,7 +437,8 @@ impl Reliability for SelectiveRepeat {
         let probe = self.probe.as_mut().filter(|p| p.due)?;
         probe.due = false;
         probe.number = probe.number.wrapping_add(1) & probe.numbers;
-        probe.sent[probe.number as usize % PROBES] = (now, self.board.next());
+        let sent = probe.sent.get_or_insert_with(|| Box::new([(Time::ZERO, 0); PROBES]));
+        sent[probe.number as usize % PROBES] = (now, self.board.next());
         probe.at = now + again;
         // Without answers, probes become rarer.
         let most = if probe.gap_max == Span::ZERO { self.base_rtt * 4 } else { probe.gap_max };

@@ -4,8 +4,8 @@ use super::GROUP;
 use crate::prefetch::{prefetch, prefetch_all};
 use crate::road::Transit;
 
-/// Entries in a block: 2 KiB.
-const BLOCK: usize = 64;
+/// Entries in a block: 1 KiB.
+const BLOCK: usize = 32;
 
 /// The entries of one group in one window. Entries are in blocks, which are never moved and are reused while they are
 /// in the cache; all blocks except the last are full.

@@ -6,7 +6,7 @@
 //! switches look at queues at intervals of 0.1 us; ours look at every packet.
 
 use super::Slice;
-use crate::port::{DATA, flag};
+use crate::port::flag;
 use crate::road::Transit;
 use std::collections::HashMap;
 use strandway_fabric::Plan;
@@ -87,7 +87,7 @@ impl Slice<'_> {
     pub(super) fn choose_by_queues(&mut self, node: u32, packet: &mut Transit, now: u64) {
         let super::fabric::Fabric { router, cargo, .. } = &mut self.fabric;
         let Some(candidates) = router.candidates(node, packet, cargo, now) else { return };
-        let cost = |(place, links): (u32, u64)| self.ports[place as usize].queued[DATA] * links;
+        let cost = |(place, links): (u32, u64)| self.waiting_at(place as usize) * links;
         if cost(candidates.minimal) > cost(candidates.other) {
             self.fabric.router.go_around(packet, &candidates);
         }
@@ -138,7 +138,8 @@ impl Slice<'_> {
     /// How busy an uplink is: down, then paused, then the step of its queue.
     fn busy(&self, place: u32, steps: &[u64; 3]) -> (bool, bool, usize) {
         let port = &self.ports[place as usize];
-        let step = steps.iter().filter(|&&end| port.queued[DATA] >= end).count();
+        let waiting = self.waiting_at(place as usize);
+        let step = steps.iter().filter(|&&end| waiting >= end).count();
         (port.has(flag::DOWN), port.has(flag::PAUSED), step)
     }
 }

@@ -8,11 +8,10 @@
 use super::Slice;
 use super::adaptive::Adaptive;
 use super::crossing::News;
+use super::looks::Looks;
 use crate::calendar::GROUP;
 use crate::port::{CONTROL, DATA, Service, flag};
 use crate::road::Transit;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::ops::Range;
 use strandway_fabric::NodeId;
 use strandway_fabric::plan::{PAUSE_FRAME, SharedSettings};
@@ -49,6 +48,10 @@ pub(super) struct Switches {
     pub(super) of_node: Vec<u32>,
     /// The nodes of the switches.
     pub(super) nodes: Vec<u32>,
+    /// For each switch, its first link and the number of its ports.
+    links: Vec<(u32, u32)>,
+    /// The places of the switches' ports, by link from the first link of any switch on.
+    places: Vec<u32>,
     /// PFC: for each link, the port that leads back to the link's source.
     ingress: Vec<u32>,
     /// For each switch, the data bytes in its shared buffer.
@@ -59,8 +62,8 @@ pub(super) struct Switches {
     free_shares: Vec<u32>,
     /// The ports to which the present packet is copied.
     copy_to: Vec<u32>,
-    /// The checks ("looks") of ports that are due in the present window, by key and port.
-    looks: BinaryHeap<Reverse<(u64, u32)>>,
+    /// The checks ("looks") of ports that are due in the present window.
+    looks: Looks,
     /// The present window.
     window: Range<u64>,
     /// They choose uplinks by how busy these are.
@@ -75,6 +78,7 @@ impl Slice<'_> {
             of_port: vec![u32::MAX; self.ports.len()],
             of_node: vec![u32::MAX; (topology.nodes() - topology.hosts()) as usize],
             services: vec![Service::IDLE; self.ports.len()],
+            places: vec![u32::MAX; (topology.links() - self.config.cut.link_bases[1]) as usize],
             ..Switches::default()
         };
         for node in self.config.cut.nodes_of(self.config.index).iter().skip(1).flatten().copied() {
@@ -82,8 +86,11 @@ impl Slice<'_> {
             switches.of_node[(node - topology.hosts()) as usize] = number;
             switches.nodes.push(node);
             let (LinkId(first), ports) = topology.ports_of(NodeId(node));
+            switches.links.push((first, ports));
             for link in first..first + ports {
-                switches.of_port[self.local(link)] = number;
+                let place = self.local(link);
+                switches.of_port[place] = number;
+                switches.places[(link - self.config.cut.link_bases[1]) as usize] = place as u32;
             }
         }
         switches.adaptive = Adaptive::new(self.config.plan, &switches.nodes);
@@ -105,18 +112,22 @@ impl Slice<'_> {
         let from = window.start;
         let until = limit.min(window.end) - from;
         self.fabric.switches.window = window;
+        let (first_link, ports) = self.fabric.switches.links[switch];
+        self.fabric.switches.looks.begin(first_link, ports);
+        let kind = u64::from(self.config.sources.look);
         let mut entries = entries.iter();
         let mut next = entries.next();
         loop {
             let entry = next.map_or(u64::MAX, Transit::key);
-            let look = self.fabric.switches.looks.peek().map_or(u64::MAX, |Reverse((key, _))| *key);
+            let look = self.fabric.switches.looks.first_key().saturating_add(kind);
             let offset = entry.min(look) >> 32;
             if offset >= until || entry.min(look) == u64::MAX {
                 break;
             }
             let now = from + offset;
             if look < entry {
-                let Some(Reverse((_, port))) = self.fabric.switches.looks.pop() else { break };
+                let link = self.fabric.switches.looks.pop();
+                let port = self.fabric.switches.places[(link - self.config.cut.link_bases[1]) as usize];
                 self.clock.events_done += 1;
                 self.visit(port as usize, now);
             } else if let Some(entry) = next {
@@ -124,8 +135,7 @@ impl Slice<'_> {
                 self.handle(node, entry, now);
             }
         }
-        self.clock.cut_off |= next.is_some() || !self.fabric.switches.looks.is_empty();
-        self.fabric.switches.looks.clear();
+        self.clock.cut_off |= next.is_some() | self.fabric.switches.looks.clear();
     }
 
     /// Processes one event at a switch.
@@ -259,7 +269,9 @@ impl Slice<'_> {
         }
         let class = if self.config.priority && packet.is_control() { CONTROL } else { DATA };
         if class == CONTROL {
-            if port.queued[CONTROL] + size > self.limits[usize::from(port.limits)].thresholds.control {
+            if self.fabric.backlogs.of(port).queued[CONTROL] + size
+                > self.limits[usize::from(port.limits)].thresholds.control
+            {
                 return self.at(i).drop_packet(packet.words());
             }
         } else if self.room(i, ingress, size) {
@@ -269,7 +281,10 @@ impl Slice<'_> {
         }
         let port = &self.ports[i];
         let open = class == CONTROL || !port.has(flag::PAUSED);
-        if open && self.fabric.switches.services[i].bytes == 0 && port.busy_until <= now && port.next_class().is_none()
+        if open
+            && self.fabric.switches.services[i].bytes == 0
+            && port.busy_until <= now
+            && self.fabric.backlogs.next_class(port).is_none()
         {
             self.begin(i, packet, ingress, class, now);
         } else {
@@ -297,13 +312,14 @@ impl Slice<'_> {
         if port.flags & flag::ON_DEPARTURE != 0 || self.config.slow_departures || packet.is_fragment() {
             self.at(i).transmit_slowly(packet.words(), now);
         } else {
-            let end = port.depart(packet.size(), now, &self.limits[usize::from(port.limits)]);
+            let limits = &self.limits[usize::from(port.limits)];
+            let end = port.depart(packet.size(), now, limits);
             self.recorder.hops += 1;
             let stop = match self.fabric.switches.of_node.get((port.to.wrapping_sub(self.config.cut.hosts)) as usize) {
                 Some(switch) => switch * GROUP as u32,
                 None => self.config.host_stop(port.to),
             };
-            self.clock.calendar.put(end + port.delay, stop, port.link, packet);
+            self.clock.calendar.put(end + limits.delay, stop, port.link, packet);
         }
         if let Some(lost) = lost_before {
             self.spend_link_credit(i, packet.size(), lost, now);
@@ -312,6 +328,12 @@ impl Slice<'_> {
         service.ingress = ingress;
         service.bytes = if class == DATA { u32::from(packet.size()) } else { NOTHING_TO_RELEASE };
         service.until = self.ports[i].busy_until;
+    }
+
+    /// The bytes of data that wait at a port.
+    #[inline]
+    pub(super) fn waiting_at(&self, i: usize) -> u64 {
+        self.fabric.backlogs.of(&self.ports[i]).queued[DATA]
     }
 
     /// Does the switch have room for `size` more bytes of data?
@@ -325,7 +347,7 @@ impl Slice<'_> {
                 // A further copy needs no more room in the switch. Without PFC, each queue also has its own limit.
                 let Some(shared) = limits.shared.filter(|_| limits.pfc.is_none()) else { return true };
                 let free = self.free_at(i, &shared);
-                return (self.ports[i].queued[DATA] + size) as f64 <= shared.alpha * free as f64;
+                return (self.waiting_at(i) + size) as f64 <= shared.alpha * free as f64;
             }
             ingress = share.ingress;
         }
@@ -344,9 +366,9 @@ impl Slice<'_> {
             }
             return port.ingress_bytes + size <= self.pause_above(i) + pfc.headroom.0;
         }
-        let Some(shared) = limits.shared else { return self.ports[i].queued[DATA] + size <= limits.thresholds.data };
+        let Some(shared) = limits.shared else { return self.waiting_at(i) + size <= limits.thresholds.data };
         let free = self.free_at(i, &shared);
-        size <= free && (self.ports[i].queued[DATA] + size) as f64 <= shared.alpha * free as f64
+        size <= free && (self.waiting_at(i) + size) as f64 <= shared.alpha * free as f64
     }
 
     /// PFC over a shared buffer: do the ingress port's bytes stay below its threshold with `size` more?
@@ -530,7 +552,7 @@ impl Slice<'_> {
         let port = &mut self.ports[i];
         if self.fabric.switches.services[i].bytes == 0
             && port.busy_until <= now
-            && let Some(class) = port.next_class()
+            && let Some(class) = self.fabric.backlogs.next_class(port)
         {
             let packet = self.at(i).take(class, now);
             self.begin(i, packet, packet.ingress(), class, now);
@@ -544,21 +566,22 @@ impl Slice<'_> {
         let (port, service) = (&self.ports[i], &mut self.fabric.switches.services[i]);
         let at = if service.bytes > 0 {
             service.until
-        } else if port.next_class().is_some() {
+        } else if self.fabric.backlogs.next_class(port).is_some() {
             port.busy_until
         } else {
             return;
         };
         if at < service.look_at {
             service.look_at = at;
-            let source = self.config.sources.look + port.link;
-            let window = &self.fabric.switches.window;
-            if at < window.end {
-                debug_assert!(at >= window.start, "a look at {at} ps lies before its window");
-                self.fabric.switches.looks.push(Reverse(((at - window.start) << 32 | u64::from(source), i as u32)));
+            let switches = &mut self.fabric.switches;
+            if at < switches.window.end {
+                debug_assert!(at >= switches.window.start, "a look at {at} ps lies before its window");
+                // A look that moves counts as an event at both times.
+                let is_moved = switches.looks.set(port.link, (at - switches.window.start) as u32);
+                self.clock.events_done += u64::from(is_moved);
             } else {
-                let stop = self.fabric.switches.of_port[i] * GROUP as u32;
-                self.clock.calendar.note(at, stop, source, i as u32);
+                let stop = switches.of_port[i] * GROUP as u32;
+                self.clock.calendar.note(at, stop, self.config.sources.look + port.link, i as u32);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Builds a slice.
 
 use super::event_clock::EventClock;
-use super::fabric::Fabric;
+use super::fabric::{Fabric, Fifo};
 use super::fault::{FaultEvent, Faults};
 use super::host::Host;
 use super::hosts::Hosts;
@@ -17,7 +17,6 @@ use crate::port::{ColdPort, Port, flag};
 use crate::records::Records;
 use crate::route::Router;
 use crate::telemetry;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use strandway_collective::Programs;
 use strandway_fabric::fault::FaultKind;
@@ -173,23 +172,29 @@ impl<'a> Slice<'a> {
             && !marks_on_leaving;
         // A record tells the queue at the departure, which is not known on arrival.
         let fifo = fifo && !self.config.telemetry;
+        // By link group, the limits of its ports. Long links differ within a group.
+        let mut known = vec![None; if topology.sites() == 0 { topology.groups().len() } else { 0 }];
         for link in links {
             let random = Random::new(self.config.plan.seed, StreamKind::Port, u64::from(link));
             let ends = if link == u32::MAX { None } else { topology.ends(LinkId(link)) };
             let Some(ends) = ends else {
-                self.ports.push(Port::new(link, u32::MAX, Rate(0), Default::default(), random));
+                self.ports.push(Port::new(link, u32::MAX, Rate(0), random));
                 continue;
             };
-            let level = topology.level_of(&ends);
-            let delay = level.latency + topology.latency_inside(topology.describe(ends.to).0);
-            let mut port = Port::new(link, ends.to.0, level.rate, delay, random);
+            let mut port = Port::new(link, ends.to.0, topology.level_of(&ends).rate, random);
             let is_switch = topology.describe(ends.from).0 != NodeKind::Host;
             port.set(flag::EAGER, eager && is_switch);
             port.set(flag::FIFO, fifo && is_switch);
-            port.group = topology.group_index(&ends) as u16;
             port.set(flag::LAST, is_switch && ends.level == 0);
             port.set(flag::OBSERVED, self.config.telemetry && is_switch);
-            port.limits = self.limits_at(&ends, 1.0, port.has(flag::LAST));
+            let group = topology.group_index(&ends);
+            port.limits = match known.get(group).copied().flatten() {
+                Some(limits) => limits,
+                None => self.limits_at(&ends, 1.0, port.has(flag::LAST)),
+            };
+            if let Some(known) = known.get_mut(group) {
+                *known = Some(port.limits);
+            }
             port.set(flag::REMOTE, self.config.cut.slice_of(ends.to) != self.config.index);
             self.ports.push(port);
         }
@@ -200,7 +205,7 @@ impl<'a> Slice<'a> {
             self.number_switches();
         }
         if fifo {
-            self.fabric.fifos = vec![VecDeque::new(); self.ports.len()];
+            self.fabric.fifos = vec![Fifo::default(); self.ports.len()];
         }
     }
 
@@ -246,48 +251,54 @@ impl<'a> Slice<'a> {
         let hosts = self.config.hosts.iter().zip(&self.hosts.programs);
         self.hosts.all =
             hosts.map(|(&h, program)| Host::new(Endpoint::new(HostId(h)), program.poll_timeout().0)).collect();
-        let mut first = None;
-        for (index, (connection, &(at_source, at_destination))) in
-            self.config.plan.connections.iter().zip(&self.config.cut.ends).enumerate()
-        {
-            let profile = usize::from(connection.profile);
-            let ends = [
-                (connection.source, connection.destination, at_destination),
-                (connection.destination, connection.source, at_source),
-            ];
-            for (side, (host, peer, peer_connection)) in ends.into_iter().enumerate() {
+        // Host by host, so that the memory of a host's connections lies together.
+        let mut ends = Vec::new();
+        for (connection, index) in self.config.plan.connections.iter().zip(0..) {
+            for (host, side) in [(connection.source, 0), (connection.destination, 1)] {
                 if self.config.cut.slice_of_host(host) == self.config.index {
-                    let random =
-                        Random::new(self.config.plan.seed, StreamKind::Connection, index as u64 * 2 + side as u64);
-                    let h = self.config.cut.place_of(host.0) as usize;
-                    if self.hosts.all[h].endpoint.observe().connections() == 0 {
-                        // The kinds of connections are computed once, and other hosts copy them.
-                        let first = *first.get_or_insert(h);
-                        if let Ok([first, host]) = self.hosts.all.get_disjoint_mut([first, h]) {
-                            host.endpoint.learn_from(&first.endpoint);
-                        }
-                    }
-                    let environment = self.hosts.environments[profile].between(&self.config.plan.topology, host, peer);
-                    let uplinks = environment.uplinks;
-                    let ours = self.hosts.all[h].endpoint.open(
-                        Time::ZERO,
-                        OpenConnection {
-                            profile: Arc::clone(&self.config.plan.profiles[profile]),
-                            environment,
-                            peer,
-                            peer_connection: Some(peer_connection),
-                            random,
-                        },
-                    );
-                    if self.config.plan.tally_paths && side == 0 {
-                        self.hosts.all[h].endpoint.tally_paths(ours);
-                    }
-                    if let Some(tables) = &mut self.hosts.tables {
-                        let profile = &self.config.plan.profiles[profile];
-                        tables.open(self.config.plan, profile, (host, ours), (peer, peer_connection), uplinks);
-                    }
+                    ends.push((self.config.cut.place_of(host.0), index, side));
                 }
             }
+        }
+        ends.sort_unstable();
+        let first = ends.first().map_or(0, |&(h, ..)| h as usize);
+        for (h, index, side) in ends {
+            self.open_end(h as usize, index, side, first);
+        }
+    }
+
+    /// Opens one end of a connection of the plan at the slice's `h`th host: of side 0 that of the source, of side 1
+    /// that of the destination. `first` is the first host of the slice that has a connection.
+    fn open_end(&mut self, h: usize, index: usize, side: usize, first: usize) {
+        let plan = self.config.plan;
+        let connection = &plan.connections[index];
+        let names = self.config.cut.ends[index];
+        let (host, peer, peer_connection) = match side {
+            0 => (connection.source, connection.destination, names.1),
+            _ => (connection.destination, connection.source, names.0),
+        };
+        if self.hosts.all[h].endpoint.observe().connections() == 0
+            && let Ok([first, host]) = self.hosts.all.get_disjoint_mut([first, h])
+        {
+            // The kinds of connections are computed once, and other hosts copy them.
+            host.endpoint.learn_from(&first.endpoint);
+        }
+        let profile = usize::from(connection.profile);
+        let environment = self.hosts.environments[profile].between(&plan.topology, host, peer);
+        let uplinks = environment.uplinks;
+        let open = OpenConnection {
+            profile: Arc::clone(&plan.profiles[profile]),
+            environment,
+            peer,
+            peer_connection: Some(peer_connection),
+            random: Random::new(plan.seed, StreamKind::Connection, index as u64 * 2 + side as u64),
+        };
+        let ours = self.hosts.all[h].endpoint.open(Time::ZERO, open);
+        if plan.tally_paths && side == 0 {
+            self.hosts.all[h].endpoint.tally_paths(ours);
+        }
+        if let Some(tables) = &mut self.hosts.tables {
+            tables.open(plan, &plan.profiles[profile], (host, ours), (peer, peer_connection), uplinks);
         }
     }
 }

@@ -34,7 +34,7 @@ impl AtPort<'_, '_> {
     /// Plans the next visit of a lazy port that has something to do, at `from` or later.
     #[inline]
     pub(super) fn visit_later(&mut self, from: u64) {
-        if self.port.next_class().is_some() {
+        if self.fabric.backlogs.next_class(self.port).is_some() {
             let time = self.port.busy_until.max(from);
             self.calendar.visit(time, self.i as u32 - self.config.first_port);
         }
@@ -55,31 +55,45 @@ impl AtPort<'_, '_> {
     /// Processes all events before `until` of a lazy port that is not first-in-first-out. Most ports are of this kind.
     #[inline(never)]
     fn run(&mut self, entries: &[Transit], from: u64, until: u64) {
+        let time_of = |entry: Option<&Transit>| entry.map_or(until, |e| from.wrapping_add(e.offset()));
         let mut entries = entries.iter();
         let mut next = entries.next();
+        let mut next_at = time_of(next);
         loop {
-            let now = next.map_or(until, |e| from.wrapping_add(e.offset()));
             let (packet, start);
-            if self.port.busy_until < now
-                && let Some(class) = self.port.next_class()
+            if self.port.busy_until < next_at
+                && let Some(class) = self.fabric.backlogs.next_class(self.port)
             {
                 start = self.port.busy_until;
                 packet = self.take(class, start);
             } else {
                 let Some(arrival) = next else { return };
+                let now = next_at;
                 next = entries.next();
-                if self.port.busy_until > now || !self.port.is_empty() {
+                next_at = time_of(next);
+                let is_empty = self.port.is_empty();
+                if self.port.busy_until > now || !is_empty {
                     let candidate = self.candidate(arrival);
-                    let port = &mut *self.port;
-                    let random = &mut port.random;
-                    match self.limits.thresholds.judge(&port.queued, candidate, |p| random.chance(p)) {
-                        Verdict::Queue { marked } => self.append(*arrival, 0, candidate.class, now, marked),
-                        Verdict::Trim | Verdict::Drop => self.refuse(arrival, candidate.class, now),
+                    let queued = &self.fabric.backlogs.of(self.port).queued;
+                    let random = &mut self.port.random;
+                    match self.limits.thresholds.judge(queued, candidate, |p| random.chance(p)) {
+                        Verdict::Queue { marked } if is_empty && self.port.busy_until < next_at => {
+                            start = self.port.busy_until;
+                            packet = self.wait_alone(*arrival, candidate.class, now, marked);
+                        }
+                        Verdict::Queue { marked } => {
+                            self.append(*arrival, 0, candidate.class, now, marked);
+                            continue;
+                        }
+                        Verdict::Trim | Verdict::Drop => {
+                            self.refuse(arrival, candidate.class, now);
+                            continue;
+                        }
                     }
-                    continue;
+                } else {
+                    start = now;
+                    packet = *arrival;
                 }
-                start = now;
-                packet = *arrival;
             }
             self.transmit(packet, start);
         }
@@ -137,20 +151,41 @@ impl AtPort<'_, '_> {
     fn append(&mut self, packet: Transit, ingress: u32, class: usize, now: u64, marked: bool) {
         let port = &mut *self.port;
         let mut packet = packet.waiting(stamp(now), ingress);
-        port.queued[class] += u64::from(packet.size());
-        if class == DATA {
-            port.counters.queue_max = port.counters.queue_max.max(port.queued[DATA]);
-        }
         if marked {
             mark(port, &mut packet);
         }
-        port.waiting[class].push(&mut self.fabric.arena, packet);
+        self.fabric.backlogs.push(port, class, packet, &mut self.fabric.arena);
+    }
+
+    /// A packet that came at `now` waits for the present transmission to end, and nothing else waits until then: it
+    /// leaves as it would from the queue, but is never put there.
+    #[inline(always)]
+    fn wait_alone(&mut self, mut packet: Transit, class: usize, now: u64, marked: bool) -> Transit {
+        let port = &mut *self.port;
+        if marked {
+            mark(port, &mut packet);
+        }
+        waited(port, &mut packet, stamp(port.busy_until).wrapping_sub(stamp(now)));
+        if class == DATA {
+            port.queue_max = port.queue_max.max(u64::from(packet.size()));
+            self.mark_leaving(&mut packet, 0);
+        }
+        packet
+    }
+
+    /// Marks a data packet behind which `left` bytes wait, if packets are marked on leaving and that is so decided.
+    #[inline(always)]
+    fn mark_leaving(&mut self, packet: &mut Transit, left: u64) {
+        let random = &mut self.port.random;
+        if self.limits.thresholds.marks_leaving(left, packet.is_whole_data(), |p| random.chance(p)) {
+            mark(self.port, packet);
+        }
     }
 
     /// Puts a packet that has room at the end of a class's queue. Marks it if packets are marked on joining.
     #[inline(always)]
     pub(super) fn join(&mut self, packet: Transit, ingress: u32, class: usize, now: u64) {
-        let with = self.port.queued[class] + u64::from(packet.size());
+        let with = self.fabric.backlogs.of(self.port).queued[class] + u64::from(packet.size());
         let random = &mut self.port.random;
         let marked =
             class == DATA && self.limits.thresholds.marks_joining(with, packet.is_whole_data(), |p| random.chance(p));
@@ -162,19 +197,17 @@ impl AtPort<'_, '_> {
     /// otherwise one sender could lose every time because of its phase. A single queue drops the new packet.
     #[cold]
     fn refuse(&mut self, packet: &Transit, class: usize, now: u64) {
-        let port = &mut *self.port;
         let mut unlucky = packet.waiting(stamp(now), 0);
         if class == CONTROL {
             return self.drop_packet(packet.words());
         }
         if self.config.priority
-            && !port.waiting[DATA].is_empty()
-            && port.random.chance(0.5)
-            && let Some(tail) = port.waiting[DATA].back_mut(&mut self.fabric.arena)
+            && let Some((tail, queued)) = self.fabric.backlogs.last_data(self.port, &mut self.fabric.arena)
+            && self.port.random.chance(0.5)
         {
-            let queued = port.queued[DATA] - u64::from(tail.size()) + u64::from(packet.size());
-            if queued <= self.limits.thresholds.data {
-                port.queued[DATA] = queued;
+            let with = *queued - u64::from(tail.size()) + u64::from(packet.size());
+            if with <= self.limits.thresholds.data {
+                *queued = with;
                 std::mem::swap(tail, &mut unlucky);
             }
         }
@@ -187,7 +220,7 @@ impl AtPort<'_, '_> {
     #[cold]
     pub(super) fn drop_packet(&mut self, packet: [u64; 4]) {
         let packet = &Transit::of_words(packet);
-        self.port.counters.dropped += 1;
+        self.fabric.refused_at(self.i).dropped += 1;
         self.recorder.packets.dropped_control += u64::from(!packet.is_whole_data());
         self.fabric.cargo.release(packet);
     }
@@ -207,7 +240,8 @@ impl AtPort<'_, '_> {
     pub(super) fn trim(&mut self, unlucky: Transit, ingress: u32, now: u64) -> bool {
         let candidate = Candidate { class: DATA, size: unlucky.size(), is_whole_data: unlucky.is_whole_data() };
         let thresholds = &self.limits.thresholds;
-        let (Verdict::Trim, Some(size)) = (thresholds.refuse(&self.port.queued, candidate), thresholds.trim) else {
+        let queued = self.fabric.backlogs.of(self.port).queued;
+        let (Verdict::Trim, Some(size)) = (thresholds.refuse(&queued, candidate), thresholds.trim) else {
             return false;
         };
         if !unlucky.may_be_trimmed() {
@@ -215,9 +249,9 @@ impl AtPort<'_, '_> {
         }
         let mut packet = unlucky;
         packet.trim(size, self.port.has(flag::LAST));
-        self.port.counters.trimmed += 1;
+        self.fabric.refused_at(self.i).trimmed += 1;
         // The time that it would have waited.
-        let wait = stamp(self.limits.rate.time_for(Bytes(self.port.queued[DATA])).0);
+        let wait = stamp(self.limits.rate.time_for(Bytes(queued[DATA])).0);
         waited(self.port, &mut packet, wait);
         self.append(packet, ingress, CONTROL, now, false);
         true
@@ -228,17 +262,19 @@ impl AtPort<'_, '_> {
     fn enqueue_fifo(&mut self, mut packet: Transit, now: u64) {
         let size = u32::from(packet.size());
         let start = self.port.busy_until.max(now);
-        if self.port.busy_until > now || !self.fabric.fifos[self.i].is_empty() {
-            if self.port.queued[DATA] + u64::from(size) > self.limits.thresholds.data {
+        let fifo = &mut self.fabric.fifos[self.i];
+        if self.port.busy_until > now || !fifo.starts.is_empty() {
+            let queued = fifo.queued + u64::from(size);
+            if queued > self.limits.thresholds.data {
                 return self.drop_packet(packet.words());
             }
-            self.port.queued[DATA] += u64::from(size);
+            fifo.queued = queued;
+            fifo.starts.push_back((start, size));
             let port = &mut *self.port;
             waited(port, &mut packet, stamp(start - now));
-            port.counters.queue_max = port.counters.queue_max.max(port.queued[DATA]);
-            self.fabric.fifos[self.i].push_back((start, size));
+            port.queue_max = port.queue_max.max(queued);
             let random = &mut port.random;
-            if self.limits.thresholds.marks_joining(port.queued[DATA], packet.is_whole_data(), |p| random.chance(p)) {
+            if self.limits.thresholds.marks_joining(queued, packet.is_whole_data(), |p| random.chance(p)) {
                 mark(port, &mut packet);
             }
         }
@@ -248,12 +284,13 @@ impl AtPort<'_, '_> {
     /// Removes from a first-in-first-out port's count the packets whose departure began before `until`.
     #[inline]
     fn drain_fifo(&mut self, until: u64) {
-        while let Some(&(start, bytes)) = self.fabric.fifos[self.i].front() {
+        let fifo = &mut self.fabric.fifos[self.i];
+        while let Some(&(start, bytes)) = fifo.starts.front() {
             if start >= until {
                 return;
             }
-            self.fabric.fifos[self.i].pop_front();
-            self.port.queued[DATA] -= u64::from(bytes);
+            fifo.starts.pop_front();
+            fifo.queued -= u64::from(bytes);
         }
     }
 
@@ -272,16 +309,12 @@ impl AtPort<'_, '_> {
     /// Takes the first packet of a class's queue. Marks it if packets are marked on leaving.
     #[inline(always)]
     pub(super) fn take(&mut self, class: usize, now: u64) -> Transit {
-        let mut packet = self.port.waiting[class].pop(&mut self.fabric.arena);
         let port = &mut *self.port;
-        port.queued[class] -= u64::from(packet.size());
+        let (mut packet, left) = self.fabric.backlogs.pop(port, class, &mut self.fabric.arena);
         let since = packet.since();
         waited(port, &mut packet, stamp(now).wrapping_sub(since));
         if class == DATA {
-            let random = &mut port.random;
-            if self.limits.thresholds.marks_leaving(port.queued[DATA], packet.is_whole_data(), |p| random.chance(p)) {
-                mark(port, &mut packet);
-            }
+            self.mark_leaving(&mut packet, left);
         }
         packet
     }
@@ -300,9 +333,9 @@ impl AtPort<'_, '_> {
         self.recorder.hops += 1;
         // A switch that cuts through acts as soon as it has the packet's header; a host needs the whole packet.
         let time = if self.cuts_through {
-            start + port.transmission(packet.size().min(CUT_THROUGH_BYTES as u16), self.limits) + port.delay
+            start + port.transmission(packet.size().min(CUT_THROUGH_BYTES as u16), self.limits) + self.limits.delay
         } else {
-            end + port.delay
+            end + self.limits.delay
         };
         let (link, to) = (port.link, port.to);
         if self.special {
@@ -317,11 +350,12 @@ impl AtPort<'_, '_> {
         let packet = &Transit::of_words(packet);
         let (link, to) = (self.port.link, self.port.to);
         if self.config.sampling {
-            self.recorder.sampler.left(self.port.group, link, start, u64::from(packet.size()));
+            self.recorder.sampler.left(self.limits.group, link, start, u64::from(packet.size()));
         }
         if self.port.has(flag::OBSERVED) {
             if self.config.telemetry {
-                self.fabric.carried.note(packet, self.port, self.limits, start);
+                let queued = self.fabric.backlogs.of(self.port).queued;
+                self.fabric.carried.note(packet, self.port, self.limits, queued[CONTROL] + queued[DATA], start);
             }
             self.capture(Time(start), link, packet);
         }
@@ -413,7 +447,7 @@ pub(super) fn stamp(now: u64) -> u32 {
 #[inline]
 fn mark(port: &mut Port, packet: &mut Transit) {
     packet.mark();
-    port.counters.marked += 1;
+    port.marked += 1;
 }
 
 /// Notes that a packet has waited here for `length` units of 1,024 ps.

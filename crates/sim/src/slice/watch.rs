@@ -145,11 +145,16 @@ impl AtPort<'_, '_> {
             self.drain(time);
             let point = self.fabric.colds[self.i].sampled as usize;
             self.fabric.colds[self.i].sampled += 1;
-            let waiting = self.port.queued[DATA];
+            let is_fifo = self.port.has(crate::port::flag::FIFO);
+            let waiting = if is_fifo {
+                self.fabric.fifos[self.i].queued
+            } else {
+                self.fabric.backlogs.of(self.port).queued[DATA]
+            };
             if waiting == 0 {
                 continue;
             }
-            let group = &mut self.recorder.sampler.taken.groups[usize::from(self.port.group)];
+            let group = &mut self.recorder.sampler.taken.groups[usize::from(self.limits.group)];
             if let Some(sum) = at(&mut group.queued, point) {
                 *sum += waiting;
             }

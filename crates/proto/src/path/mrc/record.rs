@@ -71,21 +71,26 @@ pub struct PathEvent {
 
 /// Events that wait to be read, the oldest first. The newest are lost if too many wait.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PathRecord {
+struct Waiting {
     events: VecDeque<PathEvent>,
     lost: u32,
 }
 
+/// The events of a set of paths. It takes no memory before the first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PathRecord(Option<Box<Waiting>>);
+
 impl PathRecord {
     pub(super) fn add(&mut self, at: Time, path: PathId, change: PathChange) {
-        if self.events.len() >= PATH_EVENTS_MAX {
-            self.lost = self.lost.saturating_add(1);
+        let waiting = self.0.get_or_insert_default();
+        if waiting.events.len() >= PATH_EVENTS_MAX {
+            waiting.lost = waiting.lost.saturating_add(1);
             return;
         }
-        self.events.push_back(PathEvent { at, path, change, lost: std::mem::take(&mut self.lost) });
+        waiting.events.push_back(PathEvent { at, path, change, lost: std::mem::take(&mut waiting.lost) });
     }
 
     pub(super) fn take(&mut self) -> Option<PathEvent> {
-        self.events.pop_front()
+        self.0.as_mut()?.events.pop_front()
     }
 }

@@ -23,6 +23,9 @@ const ASKED: usize = 8;
 /// The mask of their numbers; larger numbers belong to probes of paths assumed bad.
 const NUMBERS: u16 = OURS as u16 - 1;
 
+/// Not the number of a probe: the probe in this place was answered, or there was none.
+const NO_PROBE: u16 = u16::MAX;
+
 #[derive(Clone, Debug)]
 pub(super) struct Reverse {
     /// For each plane: the entropy of a path that worked, and when this was confirmed.
@@ -35,8 +38,9 @@ pub(super) struct Reverse {
     /// The number of answers to send before the next probe.
     spare: u8,
     number: u16,
-    /// The latest probes, by number.
-    asked: [Option<(u16, PathId)>; ASKED],
+    /// The latest probes, by number: their paths, and the numbers.
+    asked: [PathId; ASKED],
+    numbers: [u16; ASKED],
     /// The plane that is probed next.
     turn: u8,
 }
@@ -51,7 +55,8 @@ impl Reverse {
             probe_at: Time::ZERO,
             spare: 0,
             number: 0,
-            asked: [None; ASKED],
+            asked: [PathId(0); ASKED],
+            numbers: [NO_PROBE; ASKED],
             turn: 0,
         }
     }
@@ -107,15 +112,17 @@ impl Reverse {
         self.turn = if usize::from(port) + 1 < self.planes.len() { port + 1 } else { 0 };
         let path = set.draw(port, random);
         self.number = self.number.wrapping_add(1) & NUMBERS;
-        let unanswered = self.asked[usize::from(self.number) % ASKED].replace((self.number, path));
-        Some((path, self.number, unanswered.map(|(_, path)| path)))
+        let at = usize::from(self.number) % ASKED;
+        let before = std::mem::replace(&mut self.numbers[at], self.number);
+        let unanswered = std::mem::replace(&mut self.asked[at], path);
+        Some((path, self.number, (before != NO_PROBE).then_some(unanswered)))
     }
 
     /// A probe was answered.
     pub(super) fn answered(&mut self, now: Time, path: PathId, number: u16) {
-        let asked = &mut self.asked[usize::from(number) % ASKED];
-        if *asked == Some((number, path)) {
-            *asked = None;
+        let at = usize::from(number) % ASKED;
+        if number != NO_PROBE && self.numbers[at] == number && self.asked[at] == path {
+            self.numbers[at] = NO_PROBE;
             self.planes[usize::from(path.port())] = (path.entropy(), now);
         }
     }

@@ -4,6 +4,7 @@ use super::MrcConfig;
 use crate::packet::PathId;
 use crate::path::{PathState, PathStatus as State, PlaneStates};
 use crate::rng::Random;
+use std::ops::Range;
 
 /// The number of paths of a plane if the fabric does not tell it; as sprays have.
 const UNKNOWN: u32 = 64;
@@ -52,10 +53,103 @@ impl Slot {
     }
 }
 
+/// The slots of a set. Where all entropies are small, as in most fabrics, a slot takes 16 bits: one of emptiness, two of
+/// state, 13 of entropy.
+#[derive(Clone, Debug)]
+enum Slots {
+    Narrow(Box<[u16]>),
+    Wide(Box<[Slot]>),
+}
+
+impl Slots {
+    const ENTROPY_BITS: u32 = 13;
+
+    fn new(slots: &[Slot]) -> Slots {
+        if slots.iter().any(|&slot| Slots::narrow(slot).is_none()) {
+            return Slots::Wide(slots.into());
+        }
+        let mut narrow = Vec::with_capacity(slots.len());
+        narrow.extend(slots.iter().filter_map(|&slot| Slots::narrow(slot)));
+        Slots::Narrow(narrow.into())
+    }
+
+    /// A slot in 16 bits, if its entropy is small enough.
+    #[inline]
+    fn narrow(slot: Slot) -> Option<u16> {
+        let upper = u32::from(slot.is_empty()) << 15 | (slot.state() as u32) << Slots::ENTROPY_BITS;
+        (slot.entropy() >> Slots::ENTROPY_BITS == 0).then_some((upper | slot.entropy()) as u16)
+    }
+
+    #[inline]
+    fn widen(narrow: u16) -> Slot {
+        let narrow = u32::from(narrow);
+        let state = narrow >> Slots::ENTROPY_BITS & 3;
+        let entropy = narrow & ((1 << Slots::ENTROPY_BITS) - 1);
+        Slot((narrow >> 15) << 31 | state << PathId::ENTROPY_LIMIT.trailing_zeros() | entropy)
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        match self {
+            Slots::Narrow(slots) => slots.len(),
+            Slots::Wide(slots) => slots.len(),
+        }
+    }
+
+    #[inline]
+    fn get(&self, at: usize) -> Slot {
+        match self {
+            Slots::Narrow(slots) => Slots::widen(slots[at]),
+            Slots::Wide(slots) => slots[at],
+        }
+    }
+
+    #[inline]
+    fn set(&mut self, at: usize, slot: Slot) {
+        match (&mut *self, Slots::narrow(slot)) {
+            (Slots::Narrow(slots), Some(narrow)) => slots[at] = narrow,
+            (Slots::Wide(slots), _) => slots[at] = slot,
+            (Slots::Narrow(slots), None) => {
+                let mut wide: Box<[Slot]> = slots.iter().map(|&narrow| Slots::widen(narrow)).collect();
+                wide[at] = slot;
+                *self = Slots::Wide(wide);
+            }
+        }
+    }
+
+    #[inline]
+    fn swap(&mut self, a: usize, b: usize) {
+        match self {
+            Slots::Narrow(slots) => slots.swap(a, b),
+            Slots::Wide(slots) => slots.swap(a, b),
+        }
+    }
+
+    /// The slot in `row` that holds the path of this entropy.
+    #[inline]
+    fn find(&self, row: Range<usize>, entropy: u32) -> Option<usize> {
+        let start = row.start;
+        let at = match self {
+            Slots::Narrow(slots) => slots[row].iter().position(|&narrow| Slots::widen(narrow).is(entropy)),
+            Slots::Wide(slots) => slots[row].iter().position(|slot| slot.is(entropy)),
+        };
+        at.map(|at| start + at)
+    }
+
+    /// The address of a slot.
+    #[inline]
+    fn address(&self, at: usize) -> *const u8 {
+        match self {
+            Slots::Narrow(slots) => slots.as_ptr().wrapping_add(at).cast(),
+            Slots::Wide(slots) => slots.as_ptr().wrapping_add(at).cast(),
+        }
+    }
+}
+
 /// The set. Each plane has a row of slots, the active ones first, then those in reserve.
 #[derive(Clone, Debug)]
 pub(super) struct EvSet {
-    slots: Box<[Slot]>,
+    slots: Slots,
     planes: Box<[Plane]>,
     /// Slots of a row.
     row: u16,
@@ -91,7 +185,7 @@ impl EvSet {
         let all_active = active * u32::from(ports);
         let active_min = ((count as f64 * config.active_min) as u32).clamp(1, all_active);
         EvSet {
-            slots: entropies.into_iter().map(|entropy| Slot::new(entropy, State::Good)).collect(),
+            slots: Slots::new(&entropies.into_iter().map(|e| Slot::new(e, State::Good)).collect::<Vec<_>>()),
             planes: vec![Plane { cursor: 0, good: active as u16, skip: 0 }; usize::from(ports)].into(),
             row: row as u16,
             active: active as u16,
@@ -112,16 +206,17 @@ impl EvSet {
         let longest = rows.iter().map(Vec::len).max().unwrap_or(0).clamp(1, usize::from(u16::MAX));
         let wanted = u32::from(share) * self.planes.len() as u32;
         (self.row, self.active) = (longest as u16, share.min(longest as u16));
-        self.slots = vec![Slot::EMPTY; longest * rows.len()].into();
+        let mut slots = vec![Slot::EMPTY; longest * rows.len()];
         for (plane, row) in rows.iter_mut().enumerate() {
             random.shuffle(row);
             let start = plane * longest;
-            for (slot, &entropy) in self.slots[start..].iter_mut().zip(&*row) {
+            for (slot, &entropy) in slots[start..].iter_mut().zip(&*row) {
                 *slot = Slot::new(entropy, State::Good);
             }
             let good = row.len().min(usize::from(self.active)) as u16;
             self.planes[plane] = Plane { cursor: 0, good, skip: 0 };
         }
+        self.slots = Slots::new(&slots);
         let active: u32 = self.planes.iter().map(|plane| u32::from(plane.good)).sum();
         let floor = (u64::from(self.active_min) * u64::from(active)).div_ceil(u64::from(wanted.max(1)));
         self.active_min = (floor as u32).clamp(1, active.max(1));
@@ -129,7 +224,7 @@ impl EvSet {
 
     /// Gives a slot another path of its plane, in the slot's state.
     pub(super) fn rename(&mut self, slot: usize, path: PathId) {
-        self.slots[slot] = Slot::new(path.entropy(), self.slots[slot].state());
+        self.slots.set(slot, Slot::new(path.entropy(), self.state(slot)));
     }
 
     /// Calls `fetch` with the addresses of the next active slots of some planes, from `turn` on.
@@ -139,7 +234,7 @@ impl EvSet {
         for number in usize::from(turn)..usize::from(turn) + PLANES_AHEAD.min(count) {
             let number = if number < count { number } else { number - count };
             let slot = number * row + usize::from(self.planes[number].cursor);
-            fetch(self.slots.as_ptr().wrapping_add(slot).cast());
+            fetch(self.slots.address(slot));
         }
     }
 
@@ -154,19 +249,19 @@ impl EvSet {
             return None;
         }
         let start = self.start(path.port());
-        let row = &self.slots[start..start + usize::from(self.row)];
-        row.iter().position(|slot| slot.is(path.entropy())).map(|at| start + at)
+        self.slots.find(start..start + usize::from(self.row), path.entropy())
     }
 
     pub(super) fn state(&self, slot: usize) -> State {
-        self.slots[slot].state()
+        self.slots.get(slot).state()
     }
 
     /// All of them, plane by plane.
     pub(super) fn states(&self) -> impl Iterator<Item = PathState> + '_ {
-        (0..self.slots.len()).filter(|slot| !self.slots[*slot].is_empty()).map(|slot| PathState {
-            path: PathId::new((slot / usize::from(self.row)) as u8, self.slots[slot].entropy()),
-            status: self.slots[slot].state(),
+        let slots = (0..self.slots.len()).map(|slot| (slot, self.slots.get(slot)));
+        slots.filter(|(_, content)| !content.is_empty()).map(|(slot, content)| PathState {
+            path: PathId::new((slot / usize::from(self.row)) as u8, content.entropy()),
+            status: content.state(),
             active: self.is_active(slot),
         })
     }
@@ -182,8 +277,9 @@ impl EvSet {
 
     pub(super) fn set_state(&mut self, slot: usize, state: State) {
         let usable = |state: State| matches!(state, State::Good | State::Skip);
-        let before = self.slots[slot].state();
-        self.slots[slot] = self.slots[slot].with(state);
+        let content = self.slots.get(slot);
+        let before = content.state();
+        self.slots.set(slot, content.with(state));
         if self.is_active(slot) {
             let plane = &mut self.planes[slot / usize::from(self.row)];
             plane.good -= u16::from(usable(before));
@@ -195,10 +291,11 @@ impl EvSet {
 
     /// Exchanges two slots of one plane, an active one and one in reserve.
     fn swap(&mut self, active: usize, backup: usize) {
-        let (a, b) = (self.slots[active], self.slots[backup]);
+        let (a, b) = (self.slots.get(active), self.slots.get(backup));
         self.set_state(active, b.state());
         self.set_state(backup, a.state());
-        (self.slots[active], self.slots[backup]) = (b, a);
+        self.slots.set(active, b);
+        self.slots.set(backup, a);
     }
 
     /// Replaces an unusable active slot by a good one in reserve on the same plane, if there is one.
@@ -208,7 +305,7 @@ impl EvSet {
         }
         let start = slot - slot % usize::from(self.row);
         let reserve = start + usize::from(self.active)..start + usize::from(self.row);
-        if let Some(backup) = reserve.into_iter().find(|&b| self.slots[b].state() == State::Good) {
+        if let Some(backup) = reserve.into_iter().find(|&b| self.state(b) == State::Good) {
             self.swap(slot, backup);
         }
     }
@@ -217,7 +314,7 @@ impl EvSet {
     pub(super) fn promote(&mut self, slot: usize) {
         let start = slot - slot % usize::from(self.row);
         let active = start..start + usize::from(self.active);
-        let lame = |s: &usize| matches!(self.slots[*s].state(), State::AssumedBad | State::Denied);
+        let lame = |s: &usize| matches!(self.state(*s), State::AssumedBad | State::Denied);
         if !self.is_active(slot)
             && let Some(lame) = active.into_iter().find(lame)
         {
@@ -241,8 +338,9 @@ impl EvSet {
         for _ in 0..2 * u32::from(self.active) {
             let cursor = self.planes[usize::from(port)].cursor;
             let slot = start + usize::from(cursor);
-            let path = PathId::new(port, self.slots[slot].entropy());
-            let state = self.slots[slot].state();
+            let content = self.slots.get(slot);
+            let path = PathId::new(port, content.entropy());
+            let state = content.state();
             if state == State::Skip && wanted == State::Good && restored.is_none() {
                 self.set_state(slot, State::Good);
                 restored = Some(path);
@@ -273,9 +371,9 @@ impl EvSet {
         let (start, row) = (self.start(port), usize::from(self.row));
         let first = random.below(u32::from(self.row)) as usize;
         let slots = (0..row).map(|i| start + (first + i) % row);
-        let real = slots.clone().find(|&slot| self.slots[slot].state() != State::Denied);
-        let real = real.or_else(|| slots.into_iter().find(|&slot| !self.slots[slot].is_empty()));
-        PathId::new(port, real.map_or(0, |slot| self.slots[slot].entropy()))
+        let real = slots.clone().find(|&slot| self.state(slot) != State::Denied);
+        let real = real.or_else(|| slots.into_iter().find(|&slot| !self.slots.get(slot).is_empty()));
+        PathId::new(port, real.map_or(0, |slot| self.slots.get(slot).entropy()))
     }
 
     /// A path of a plane that packets may take.
@@ -286,15 +384,16 @@ impl EvSet {
         let start = self.start(port);
         let first = random.below(u32::from(self.active)) as usize;
         let slots = (0..usize::from(self.active)).map(|i| start + (first + i) % usize::from(self.active));
-        let good = slots.into_iter().find(|&s| matches!(self.slots[s].state(), State::Good | State::Skip));
-        Some(good.map_or_else(|| self.draw(port, random), |slot| PathId::new(port, self.slots[slot].entropy())))
+        let good = slots.into_iter().find(|&s| matches!(self.state(s), State::Good | State::Skip));
+        Some(good.map_or_else(|| self.draw(port, random), |slot| PathId::new(port, self.slots.get(slot).entropy())))
     }
 
     /// The number of a plane's paths in each state.
     pub(super) fn count(&self, port: u8) -> PlaneStates {
         let start = self.start(port);
         let mut counts = PlaneStates { port, usable: true, ..PlaneStates::default() };
-        for (i, slot) in self.slots[start..start + usize::from(self.row)].iter().enumerate() {
+        for i in 0..usize::from(self.row) {
+            let slot = self.slots.get(start + i);
             if slot.is_empty() {
                 continue;
             }
@@ -323,6 +422,50 @@ fn draw(paths: u32, count: u32, random: &mut Random, out: &mut Vec<u32>) {
         let path = random.below(paths);
         if !out[first..].contains(&path) {
             out.push(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const STATES: [State; 4] = [State::Good, State::Skip, State::AssumedBad, State::Denied];
+
+    fn slot() -> impl Strategy<Value = Slot> {
+        let entropy = prop_oneof![0u32..1 << Slots::ENTROPY_BITS, 0u32..PathId::ENTROPY_LIMIT];
+        (entropy, 0usize..4, any::<bool>()).prop_map(|(entropy, state, full)| {
+            if full { Slot::new(entropy, STATES[state]) } else { Slot::EMPTY.with(STATES[state]) }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn slots_keep_their_contents_in_either_width(
+            first in prop::collection::vec(slot(), 1..40),
+            steps in prop::collection::vec((any::<usize>(), any::<usize>(), prop::option::of(slot())), 0..40),
+        ) {
+            let mut slots = Slots::new(&first);
+            let mut model = first;
+            for (a, b, content) in steps {
+                let (a, b) = (a % model.len(), b % model.len());
+                match content {
+                    Some(content) => {
+                        slots.set(a, content);
+                        model[a] = content;
+                    }
+                    None => {
+                        slots.swap(a, b);
+                        model.swap(a, b);
+                    }
+                }
+                let row = a.min(b)..model.len();
+                let entropy = model[b].entropy();
+                let found = model[row.clone()].iter().position(|slot| slot.is(entropy)).map(|at| row.start + at);
+                prop_assert_eq!(slots.find(row, entropy), found);
+                prop_assert_eq!((0..slots.len()).map(|at| slots.get(at)).collect::<Vec<_>>(), model.clone());
+            }
         }
     }
 }

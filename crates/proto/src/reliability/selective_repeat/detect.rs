@@ -35,8 +35,8 @@ pub(super) struct Probe {
     /// The mask of a probe's number.
     pub(super) numbers: u32,
     /// For each of the latest probes, by number: when it was sent, and `next` at that time. Its answer can judge PSNs
-    /// below that.
-    pub(super) sent: [(Time, u64); PROBES],
+    /// below that. `None` before the first probe.
+    pub(super) sent: Option<Box<[(Time, u64); PROBES]>>,
     /// The upper limit, in wire bytes, of the reordering that is allowed before a hole counts as lost, even with a
     /// larger window.
     pub(super) window_max: u64,
@@ -58,7 +58,7 @@ impl Default for Probe {
             due: false,
             number: 0,
             numbers: u32::MAX,
-            sent: [(Time::ZERO, 0); PROBES],
+            sent: None,
             window_max: u64::MAX,
             late,
             order: None,
@@ -124,7 +124,8 @@ impl SelectiveRepeat {
         let acked = { ack.acked }.get();
         let ago = probe.number.wrapping_sub(acked) & probe.numbers & (Psn::MODULUS - 1) as u32;
         let known = acked <= probe.numbers && flags.has(Flags::PROBE_ANSWER) && ago < probe.number.min(PROBES as u32);
-        known.then(|| probe.sent[(probe.number - ago) as usize % PROBES])
+        let sent = probe.sent.as_ref().filter(|_| known)?;
+        Some(sent[(probe.number - ago) as usize % PROBES])
     }
 
     /// Finds the packets lost that are missing in the acknowledgement and were sent more than the limit before a packet
