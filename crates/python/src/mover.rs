@@ -27,7 +27,7 @@ pub(crate) struct WireMover {
     mover: Mutex<Option<Arc<Mover>>>,
     /// The payload bytes of a packet.
     payload: u32,
-    /// What keeps memory alive, by the number of the memory.
+    /// The owners of memory, by its number; they keep it alive.
     owners: Mutex<HashMap<u64, Py<PyAny>>>,
     /// The process that opened it. A child of its fork has neither its thread nor its turn with the lock.
     pid: u32,

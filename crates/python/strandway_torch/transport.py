@@ -105,7 +105,7 @@ def _decoded(data: bytes, what: str, fields: dict[str, type]) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class StrandwayRemoteBuffer:
-    """A peer's registered memory, or a part of it. Who has its bytes and the peer's key may read and write that memory."""
+    """A peer's registered memory, or a part of it. Its bytes and the peer's key together open that memory to reads and writes."""
 
     node: str
     key: bytes = dataclasses.field(repr=False)

@@ -28,7 +28,7 @@ Settings = tuple[tuple[str, str], ...]
 
 
 class Operation(Protocol):
-    """What a node tells of an operation's end."""
+    """An operation, as its node sees it."""
 
     def finish(self, error: BaseException | None) -> None:
         """It has ended, with or without an error."""
