@@ -22,9 +22,9 @@ const SETUP_PER_LINK: f64 = 2e-6;
 /// Bytes of the process itself, and of each object that exists for the whole run. Ours: fitted to `peak_rss_bytes` of
 /// the scenarios under `scenarios/bench`.
 const BASE: u64 = 8_000_000;
-const PER_LINK: u64 = 540;
+const PER_LINK: u64 = 260;
 const PER_HOST: u64 = 600;
-const PER_CONNECTION: u64 = 6_000;
+const PER_CONNECTION: u64 = 4_000;
 const PER_FLOW: u64 = 250;
 const PER_RANK: u64 = 400;
 const PER_ACCOUNT: u64 = 200;

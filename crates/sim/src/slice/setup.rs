@@ -172,8 +172,9 @@ impl<'a> Slice<'a> {
             && !marks_on_leaving;
         // A record tells the queue at the departure, which is not known on arrival.
         let fifo = fifo && !self.config.telemetry;
-        // By link group, the limits of its ports. Long links differ within a group.
-        let mut known = vec![None; if topology.sites() == 0 { topology.groups().len() } else { 0 }];
+        // By link group, the limits of its ports. Links of sites and of graphs differ within a group.
+        let is_uniform = topology.sites() == 0 && topology.graph().is_none();
+        let mut known = vec![None; if is_uniform { topology.groups().len() } else { 0 }];
         for link in links {
             let random = Random::new(self.config.plan.seed, StreamKind::Port, u64::from(link));
             let ends = if link == u32::MAX { None } else { topology.ends(LinkId(link)) };
