@@ -132,7 +132,7 @@ impl<'a> Fit<'a> {
             self.measure()?;
             let count = self.constants.len();
             self.leave_out();
-            if self.constants.len() == count {
+            if self.constants.len() == count && !self.leave_out_one_unsure() {
                 break;
             }
         }
@@ -143,6 +143,18 @@ impl<'a> Fit<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Leaves the last constant out whose standard error is as large as its value. True if there was one.
+    fn leave_out_one_unsure(&mut self) -> bool {
+        let errors = self.errors();
+        let unsure = errors.iter().rposition(|error| error.is_some_and(|error| error > 1.0));
+        let Some(place) = unsure.filter(|_| self.constants.len() > 1) else { return false };
+        let constant = self.constants.remove(place);
+        self.logs.remove(place);
+        let why = "these points leave its value open, and it keeps the scenario's";
+        self.notes.push(format!("{}: {why}; --fit chooses", constant.name()));
+        true
     }
 
     /// Goes downhill from several values of the message's cost, since one may lead into a hollow beside the lowest.
