@@ -86,7 +86,7 @@ impl Maker<'_> {
                 traffic: &mut *self.traffic,
                 class,
                 profile: self.profile,
-                random: self.random.clone(),
+                random: self.random,
                 pairs: Vec::new(),
                 placed: Vec::new(),
                 full: false,
