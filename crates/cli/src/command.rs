@@ -78,7 +78,14 @@ fn check_expectations<'a>(reports: impl IntoIterator<Item = (&'a str, &'a Report
         let name = if label.is_empty() { report.scenario.clone() } else { label.to_string() };
         if report.end != "finished" {
             let (done, all) = (report.flows.finished, report.flows.total);
-            failed.push(format!("{name}: {done} of {all} flows finished; the run ended with \"{}\"", report.end));
+            let requests = report.services.iter().map(|service| {
+                format!(", {} of {} requests of {} ended", service.ended, service.requests, service.name)
+            });
+            let requests: String = requests.collect();
+            failed.push(format!(
+                "{name}: {done} of {all} flows finished{requests}; the run ended with \"{}\"",
+                report.end
+            ));
         }
         for e in report.expect.iter().filter(|e| !e.met) {
             let value = e.value.map_or("no value".to_string(), |v| v.to_string());

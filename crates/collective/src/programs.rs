@@ -11,9 +11,10 @@ use crate::training_rank::{OperationMaker, TrainingRank};
 use crate::transfer::Transfer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::Range;
 use strandway_fabric::{NodeId, Plan};
 use strandway_proto::aggregate::Counts;
-use strandway_proto::application::{Action, Application, Event};
+use strandway_proto::application::{Account, Action, Application, Event};
 use strandway_proto::program::Program;
 use strandway_proto::{HostId, MessageId, RankTimes, Time};
 
@@ -98,6 +99,10 @@ impl Application for AnyApplication<'_> {
         each!(self, program => program.begin(now))
     }
 
+    fn note_account(&mut self, message: MessageId, account: &Account<'_>) {
+        each!(self, program => program.note_account(message, account))
+    }
+
     fn is_complete(&self) -> bool {
         each!(self, program => program.is_complete())
     }
@@ -150,6 +155,12 @@ impl Application for Composite<'_> {
         self.0.iter().for_each(|program| program.count(now, into));
     }
 
+    fn note_account(&mut self, message: MessageId, account: &Account<'_>) {
+        if let Some(owner) = self.0.iter_mut().find(|program| program.owns(message)) {
+            owner.note_account(message, account);
+        }
+    }
+
     fn append_times(&self, now: Time, into: &mut Vec<RankTimes>) {
         self.0.iter().for_each(|program| program.append_times(now, into));
     }
@@ -173,6 +184,8 @@ pub struct Programs<'a> {
     /// Do custom programs signal each other?
     custom_signals: bool,
     switches: Option<&'a SwitchMaker<'a>>,
+    /// The profiles of the messages of services, which are counted after those of all operations.
+    services: Vec<u16>,
 }
 
 /// The order in which ranks act if they share a host and an instant. The order is part of the results.
@@ -221,6 +234,7 @@ impl<'a> Programs<'a> {
             make_ranks: None,
             custom_signals: false,
             switches: None,
+            services: Vec::new(),
         }
     }
 
@@ -238,6 +252,25 @@ impl<'a> Programs<'a> {
     /// As [`Programs::with`], for programs that signal each other with the order [`Programs::custom_order`].
     pub fn with_signals(self, make: &'a Maker<'a>) -> Programs<'a> {
         Programs { custom_signals: true, ..self.with(make) }
+    }
+
+    /// With programs of inference services, as [`Programs::with_signals`] does. `parts` holds the message numbers of
+    /// each class of their messages and the profile; they must not overlap with other numbers, and are counted after
+    /// those of all operations.
+    pub fn with_services(self, make: &'a Maker<'a>, parts: Vec<(Range<u32>, u16)>) -> Programs<'a> {
+        let mut programs = self.with_signals(make);
+        for (numbers, profile) in parts {
+            let place = programs.tallies() as u32;
+            programs.numbers.push((numbers.start, numbers.end, place));
+            programs.services.push(profile);
+        }
+        programs.numbers.sort_unstable();
+        programs
+    }
+
+    /// The number of tallies: one for each operation, and one for each class of messages of services.
+    pub fn tallies(&self) -> usize {
+        self.operations.len() + self.services.len()
     }
 
     /// The order of the signals of custom programs. Programs of the plan, of collectives and of jobs ignore signals of
@@ -307,7 +340,10 @@ impl<'a> Programs<'a> {
 
     /// The profile that a message uses.
     pub fn profile_of(&self, message: u32) -> u16 {
-        self.operation_of(message).map_or(0, |operation| self.operations[operation].profile())
+        self.operation_of(message).map_or(0, |place| match self.operations.get(place) {
+            Some(operation) => operation.profile(),
+            None => self.services[place - self.operations.len()],
+        })
     }
 
     /// True if a program at one host ever signals another host.

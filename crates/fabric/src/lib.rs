@@ -13,6 +13,7 @@ pub mod measure;
 pub mod multicast;
 pub mod plan;
 pub mod quantity;
+pub mod requests;
 pub mod tally;
 pub mod topology;
 pub mod usid;

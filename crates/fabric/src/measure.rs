@@ -1,6 +1,7 @@
 //! The measurements of a run.
 
 use crate::frames::Frames;
+use crate::requests::ServiceTimes;
 use crate::tally::Tally;
 use crate::topology::NodeId;
 use std::collections::BTreeMap;
@@ -67,6 +68,8 @@ pub struct Measurements {
     pub path_events: Vec<PathRow>,
     /// How the time of each rank of training jobs is divided, job by job and rank by rank.
     pub ranks: Vec<RankTimes>,
+    /// The measurements of each service, in their order.
+    pub services: Vec<ServiceTimes>,
 }
 
 /// A change of a path of one connection.

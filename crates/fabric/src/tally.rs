@@ -224,7 +224,8 @@ impl Waited {
         }
     }
 
-    fn merge(&mut self, other: &Waited) {
+    /// Adds the waits of other packets.
+    pub fn merge(&mut self, other: &Waited) {
         self.packets += other.packets;
         self.last_hop += other.last_hop;
         self.elsewhere += other.elsewhere;

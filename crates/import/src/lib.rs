@@ -16,6 +16,7 @@ pub mod nccl;
 pub mod nccl_tuner;
 mod problem;
 pub mod recording;
+pub mod requests;
 mod runnable;
 pub mod simai;
 pub mod simai_topology;

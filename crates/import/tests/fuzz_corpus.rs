@@ -57,6 +57,7 @@ fn traces_never_panic() {
 fn files_of_other_projects_never_panic() {
     use strandway_collective::Collective;
     use strandway_import::{aicb, infragraph, measured, msccl, mscclpp, nccl, nccl_tuner, simai, simai_topology};
+    replay("requests_parse", |text| drop(strandway_import::requests::parse("a", text)));
     replay("simai_parse", |text| drop(simai::parse("a", text).map(|workload| workload.describe())));
     replay("aicb_parse", |text| drop(aicb::parse("a", text, Some(16))));
     replay("aicb_parse", |text| drop(aicb::parse("a", text, None)));

@@ -17,6 +17,7 @@ pub(crate) mod map;
 mod parts;
 mod seen;
 mod series;
+pub(crate) mod services;
 mod unlisted;
 mod why;
 
@@ -68,6 +69,7 @@ pub(crate) fn report_beside(
         true => (spread(times.clone(), unfinished), cdf(&times, messages)),
         false => unlisted::spread(&times, unfinished as u64, crowd.all()),
     };
+    let collectives = collectives::collectives(experiment, measured, &lives);
     let mut report = Report {
         format: 1,
         version: env!("CARGO_PKG_VERSION").to_string(),
@@ -114,12 +116,13 @@ pub(crate) fn report_beside(
         ev_events: evs::facts(measured),
         switch: aggregation::facts(experiment, measured),
         jobs: job::facts(experiment, measured, singly),
+        services: services::services(experiment, measured, &collectives),
         paths: links::paths(experiment, measured),
         series: series::series(experiment, measured),
         map: map::facts(experiment, measured),
         parameters: parameters(experiment),
         other_profiles: plan.profiles[1..].iter().map(|p| p.name.clone()).collect(),
-        collectives: collectives::collectives(experiment, measured, &lives),
+        collectives,
         why: why::why(experiment, measured),
         expect: Vec::new(),
         approximate: None,

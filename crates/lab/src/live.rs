@@ -206,6 +206,10 @@ impl Lab {
             let what = "has a workload whose gradients switches add";
             return Err(Problems::with_file(scenario.file(), what, "leave it out of a run with messages from outside"));
         }
+        if let Some(made) = experiment.services.first() {
+            let what = format!("has the service `{}`", made.service.name);
+            return Err(Problems::with_file(scenario.file(), what, "leave it out of a run with messages from outside"));
+        }
         experiment.plan.threads = 1;
         let plan = &experiment.plan;
         let hosts = plan.topology.hosts();

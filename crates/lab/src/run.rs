@@ -10,9 +10,11 @@ use std::time::Instant;
 use strandway_fabric::{Measurements, NodeId};
 use strandway_import::Problems;
 use strandway_proto::HostId;
-use strandway_proto::units::Span;
+use strandway_proto::application::Application;
+use strandway_proto::units::{Span, Time};
 use strandway_report::{FaultCost, Report, Row};
 use strandway_scenario::{Experiment, Variant};
+use strandway_serving::ServiceRun;
 use strandway_sim::Control;
 
 /// The result of a run.
@@ -51,17 +53,39 @@ pub fn run(experiment: &Experiment, control: &Control) -> Outcome {
 
 /// Simulates `experiment` with the programs of its hosts and switches.
 pub fn simulate(experiment: &Experiment, control: &Control) -> Measurements {
+    let runs: Vec<ServiceRun> = experiment.services.iter().map(|plan| ServiceRun::new(&plan.service)).collect();
+    let mut measured = simulate_with(experiment, control, &runs);
+    measured.services = runs.iter().map(ServiceRun::times).collect();
+    let ends = measured.services.iter().flat_map(|times| &times.requests).map(|request| request.ended);
+    let last = ends.filter(|at| *at != Time::NEVER).max().unwrap_or_default();
+    measured.simulated = measured.simulated.max(last);
+    measured
+}
+
+/// Simulates `experiment` with these services.
+fn simulate_with(experiment: &Experiment, control: &Control, services: &[ServiceRun]) -> Measurements {
     let programs = experiment.programs();
+    let service = |host: HostId| -> Option<Box<dyn Application>> {
+        services.iter().find_map(|run| run.program(host)).map(|program| Box::new(program) as Box<dyn Application>)
+    };
     match &experiment.aggregation {
-        None => strandway_sim::simulate_programs(&experiment.plan, &programs, control),
+        None if services.is_empty() => strandway_sim::simulate_programs(&experiment.plan, &programs, control),
+        None => {
+            let parts = experiment.service_numbers();
+            strandway_sim::simulate_programs(&experiment.plan, &programs.with_services(&service, parts), control)
+        }
         Some(jobs) => {
             // Pictures of switch slots have the interval of all time series.
             let mut jobs = jobs.clone();
             jobs.settings.every = experiment.plan.sample_every.unwrap_or(Span::ZERO);
-            let hosts = |host: HostId| jobs.host(host);
+            let hosts = |host: HostId| service(host).or_else(|| jobs.host(host));
             let switches = |node: NodeId| jobs.switch(&experiment.plan.topology, node);
             let operations = |number: u16, rank: u32| jobs.rank(number, rank);
             let programs = programs.with(&hosts).with_operations(&operations).with_switches(&switches);
+            let programs = match services.is_empty() {
+                true => programs,
+                false => programs.with_services(&hosts, experiment.service_numbers()),
+            };
             strandway_sim::simulate_programs(&experiment.plan, &programs, control)
         }
     }

@@ -2,6 +2,7 @@
 //! Chrome's "JSON Array Format": one event per line, with times in microseconds of simulated time.
 
 use crate::facts::flow_rows;
+use crate::facts::services::replica_name;
 use crate::run::Outcome;
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -9,10 +10,12 @@ use strandway_collective::ScriptedJob;
 use strandway_collective::Work;
 use strandway_collective::script::{COMPUTE, STREAMS_MAX};
 use strandway_fabric::Measurements;
+use strandway_fabric::requests::ServiceTimes;
 use strandway_proto::RankTimes;
 use strandway_proto::units::Time;
 use strandway_report::Report;
 use strandway_scenario::Experiment;
+use strandway_serving::Service;
 
 /// Limit on the flows of a trace: ours. Perfetto needs some seconds for a million events.
 const FLOWS_MAX: usize = 200_000;
@@ -61,6 +64,10 @@ pub fn write(experiment: &Experiment, outcome: &Outcome, out: &mut dyn Write) ->
         for rank in measured.ranks.iter().filter(|rank| rank.job == job.number) {
             steps(&mut file, pid, job, rank, report.run.simulated_us)?;
         }
+    }
+    let first = JOBS + experiment.jobs.len() as u32;
+    for (pid, (plan, times)) in (first..).zip(experiment.services.iter().zip(&measured.services)) {
+        requests(&mut file, pid, &plan.service, times, report.run.simulated_us)?;
     }
     file.out.write_all(b"\n]\n")?;
     file.out.flush()?;
@@ -173,6 +180,48 @@ fn flows(file: &mut File<'_>, experiment: &Experiment, measured: &Measurements, 
         });
         let name = format!("host{}->host{}", row.source.0, row.destination.0);
         file.span((FLOWS, id), &name, from, until, args)?;
+    }
+    Ok(())
+}
+
+/// Limit on the requests of a service in a trace: ours.
+const REQUESTS_MAX: usize = 50_000;
+
+/// The requests of a service, each with its parts below it, and the load of its replicas.
+fn requests(file: &mut File<'_>, pid: u32, service: &Service, times: &ServiceTimes, end: f64) -> io::Result<()> {
+    file.process(pid, &format!("service {}", service.name))?;
+    for (id, request) in (0..).zip(times.requests.iter().take(REQUESTS_MAX)) {
+        if request.arrived == Time::NEVER {
+            continue;
+        }
+        let at = |time: Time| if time == Time::NEVER { end } else { time.as_us() };
+        let args = json!({
+            "input": request.input, "output": request.output, "cached": request.cached, "prefill": request.prefill,
+            "decode": request.decode, "finished": request.ended != Time::NEVER,
+        });
+        file.span((pid, id), &format!("request {id}"), at(request.arrived), at(request.ended), args)?;
+        let parts = [
+            ("waiting for prefill", request.arrived, request.begun),
+            ("prefill", request.begun, request.computed),
+            ("KV transfer", request.computed, request.transferred),
+            ("waiting for decode", request.transferred, request.joined),
+            ("decode", if request.joined == Time::NEVER { request.computed } else { request.joined }, request.ended),
+        ];
+        for (name, from, until) in parts.into_iter().filter(|(_, from, until)| *from.max(until) != Time::NEVER) {
+            file.span((pid, id), name, from.as_us(), until.as_us(), json!({}))?;
+        }
+    }
+    for (at, points) in (0..).zip(&times.load) {
+        let name = replica_name(service, at);
+        for point in points {
+            let mut counter = |what: &str, unit: &str, value: u64| {
+                let (name, ts) = (format!("{name}: {what}"), point.at.as_us());
+                file.event(&json!({ "ph": "C", "pid": pid, "name": name, "ts": ts, "args": { unit: value } }))
+            };
+            counter("waiting", "requests", point.waiting.into())?;
+            counter("running", "requests", point.running.into())?;
+            counter("KV cache", "tokens", point.held)?;
+        }
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! socket, clock, thread or payload: a world gives it events (`handle_*`) and takes actions (`poll_*`). The simulator
 //! and the loop over sockets drive the same program.
 
+use crate::account::{Spent, Waits};
 use crate::aggregate::Counts;
 use crate::cast::{Cast, Rebuild};
 use crate::control_message::ControlMessage;
@@ -163,6 +164,20 @@ pub enum Stage {
     },
 }
 
+/// How the time of a message of a program was spent; for measurements only.
+#[derive(Clone, Copy, Debug)]
+pub enum Account<'a> {
+    /// A message of ours is acknowledged: the time of its connection by activity, since the message was posted.
+    Sent(&'a Spent),
+    /// A peer's message has arrived: the waits of the packets of its connection now, and when they were last read.
+    Received {
+        /// The waits up to now.
+        now: &'a Waits,
+        /// The waits at an earlier reading.
+        before: &'a Waits,
+    },
+}
+
 /// The program of a host.
 ///
 /// A world calls `handle_event` for each event and `handle_timeout` at `poll_timeout`; after each of these calls it
@@ -201,6 +216,12 @@ pub trait Application: Send {
     /// Does this host have all the data that the program was to get? Other hosts may still need data from it.
     fn is_complete(&self) -> bool {
         self.is_done()
+    }
+
+    /// How the time of a message was spent that has no row in the plan. It comes before the event
+    /// [`Event::Sent`] or [`Event::Received`], and only if the plan asks for accounts. Decisions must not depend on it.
+    fn note_account(&mut self, message: MessageId, account: &Account<'_>) {
+        let _ = (message, account);
     }
 
     /// Adds how a job's rank spent its time up to `now`.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 const LAYERS: [&[&str]; 9] = [
     &["proto"],
     &["fabric", "erasure"],
-    &["collective", "switch", "report"],
+    &["collective", "switch", "serving", "report"],
     &["sim", "udp", "namespaces", "import"],
     &["group", "scenario", "mover"],
     &["lab", "aggregator", "files"],
@@ -90,9 +90,14 @@ fn the_lower_crates_need_nothing_from_outside() {
     let both = BTreeSet::from(["fabric".to_string(), "proto".to_string()]);
     let mut three = both.clone();
     three.insert("collective".to_string());
-    for (name, below) in
-        [("fabric", &proto), ("erasure", &proto), ("collective", &both), ("switch", &both), ("sim", &three)]
-    {
+    for (name, below) in [
+        ("fabric", &proto),
+        ("erasure", &proto),
+        ("collective", &both),
+        ("switch", &both),
+        ("serving", &both),
+        ("sim", &three),
+    ] {
         assert_eq!(dependencies(&manifests[name]), (below.clone(), false), "{name} depends on these of ours alone");
     }
     assert_eq!(dependencies(&manifests["report"]).0, proto, "of ours, report depends on proto's units alone");

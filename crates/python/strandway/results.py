@@ -83,6 +83,21 @@ class Result:
         return Table.of_rows(scalars)
 
     @cached_property
+    def services(self) -> Table:
+        """One row per inference service; no row if there is none.
+
+        Columns of distributions are `ttft_us.p99`, `tbt_us.p50` and so on, those of a network that is a formula `formula.ttft_us.p99`.
+        `report["services"]` also has what the slowest requests waited for, and the load of replicas over time.
+        """
+        return Table.of_rows([_flat(service) for service in self.report.get("services", [])])
+
+    @cached_property
+    def requests(self) -> Table:
+        """One row per request of all services, with the service's name; no row unless the scenario says `run.rows = true`."""
+        services = self.report.get("services", [])
+        return Table.of_rows([{"service": one["name"], **row} for one in services for row in one.get("rows", [])])
+
+    @cached_property
     def series(self) -> Table:
         """Values over time: one row per interval.
 
@@ -140,6 +155,17 @@ class Result:
 
 def _of_kept(kept: dict[str, Any], series: bool) -> Result:
     return Result(None, kept, series=series)
+
+
+def _flat(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The numbers and texts of a structure by their dotted paths, without lists."""
+    flat: dict[str, Any] = {}
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{name}.")
+        elif not isinstance(value, list):
+            flat[prefix + name] = value
+    return flat
 
 
 def _of_equal_length(series: dict[str, Any]) -> dict[str, list[Any]]:

@@ -78,6 +78,32 @@ def test_other_tables_and_pages(tmp_path: Path) -> None:
     assert "digest" in repr(result) and "flows finished" in str(result)
 
 
+def test_services_have_tables() -> None:
+    text = """
+    [fabric]
+    hosts = 16
+    hosts_per_leaf = 16
+    spines = 1
+    [servers]
+    gpus = 4
+    [run]
+    rows = true
+    [[service]]
+    rate = 20
+    requests = 5
+    input = 500
+    output = 3
+    """
+    result = strandway.Scenario(text).run()
+    assert result.services["name"] == ["service"] and result.services["ended"][0] == 5
+    assert 0 < result.services["ttft_us.p50"][0] <= result.services["ttft_us.p99"][0]
+    assert abs(result.services["ttft_us.mean"][0] / result.services["formula.ttft_us.mean"][0] - 1) < 0.01
+    requests = result.requests
+    assert list(requests["service"]) == ["service"] * 5 and list(requests["request"]) == list(range(5))
+    assert all(computed < first for computed, first in zip(requests["computed_us"], requests["first_us"], strict=True))
+    assert result.values["services.service.ttft_us.p50"] == result.services["ttft_us.p50"][0]
+
+
 def test_jobs_have_a_table() -> None:
     job = {"kind": "fsdp", "name": "step", "size": "4 MiB", "layers": 2, "compute": "200 us"}
     result = Scenario({**INCAST, "workload": job}).run()

@@ -24,6 +24,8 @@ def test_every_cell_of_the_notebook_runs(monkeypatch):
     assert names["slowest"]["rocev2"] > 8 * names["slowest"]["uec"], names["slowest"]
     one, two, four = names["planes"].values()
     assert 1.11 < two / one < 1.18 and 1.07 < four / one < 1.13, names["planes"]
+    one, two, four = names["first_token"].values()
+    assert one > 2 * two > 2 * four > 0 and all(formula > 0 for formula in names["by_formula"]), names["first_token"]
     # The notebook ends with a page, and keeps it.
     assert "<iframe" in names["result"]._repr_html_()
     last = json.loads(NOTEBOOK.read_text())["cells"][-1]

@@ -13,6 +13,7 @@ mod modelled;
 mod pivot;
 mod reproduced;
 mod search_result;
+mod services;
 mod single;
 mod stacks;
 mod watched;

@@ -27,6 +27,7 @@ pub mod reproduction;
 pub mod rows;
 pub mod search_result;
 mod series;
+mod service;
 pub mod spread;
 pub mod text;
 mod values;
@@ -50,4 +51,5 @@ pub use report::{
 };
 pub use rows::Row;
 pub use series::{GroupSeriesFacts, PathSeriesFacts, SeriesFacts, WatchedFacts};
+pub use service::{FormulaFacts, MessageFacts, ReplicaFacts, RequestRow, ServiceFacts, ServicePart};
 pub use why::{Cause, WhyFacts};

@@ -6,7 +6,7 @@ use crate::lines::lines;
 use crate::numbers::{bytes, count, gbps, percent, us};
 use crate::rows::Row;
 use crate::text::{COLLECTIVE_HEAD, collective_rows, compared_collectives, fabric_line, faults};
-use crate::{Report, Spread, job};
+use crate::{Report, Spread, job, service};
 
 /// The report of one run.
 pub fn report(report: &Report) -> String {
@@ -25,7 +25,7 @@ pub fn report(report: &Report) -> String {
         out.push_str(&format!("Note: {}.\n\n", escape(note)));
     }
     let whole = report.approximate.is_none();
-    if whole {
+    if whole && (report.flows.total > 0 || report.services.is_empty()) {
         out.push_str(&flows(report));
     }
     if !report.collectives.is_empty() {
@@ -44,6 +44,11 @@ pub fn report(report: &Report) -> String {
             out.push_str(&grid(job::RECORDED_HEAD, recorded));
         }
         job::below_lines(&shown).iter().for_each(|line| out.push_str(&format!("\n- {line}\n")));
+    }
+    for one in &report.services {
+        out.push_str(&grid(service::HEAD, service::rows(one)));
+        out.push_str(&grid(service::PARTS_HEAD, service::part_rows(one)));
+        service::lines(one).iter().for_each(|line| out.push_str(&format!("\n- {}\n", escape(line))));
     }
     if whole {
         out.push_str(&fabric(report));
@@ -201,6 +206,17 @@ pub fn rows(title: &str, rows: &[Row]) -> String {
             let (label, name) = (escape(&row.label), escape(&job.name));
             let (time, bound) = (us(job.iteration_us), us(Some(job.bound_us)));
             out.push_str(&format!("| {label} | {name} | {time} | {bound} | {} |\n", percent(job.bubble)));
+        }
+    }
+    if rows.iter().any(|row| !row.report.services.is_empty()) {
+        out.push_str(
+            "\n| | service | TTFT p50 | p99 | p99.9 | TBT p99 | met both bounds |\n|---|---|--:|--:|--:|--:|--:|\n",
+        );
+        for (row, one) in rows.iter().flat_map(|row| row.report.services.iter().map(move |one| (row, one))) {
+            let (label, name) = (escape(&row.label), escape(&one.name));
+            let times = [one.ttft_us.p50, one.ttft_us.p99, one.ttft_us.p999, one.tbt_us.p99].map(us).join(" | ");
+            let met = one.slo_share.map_or("–".to_string(), percent);
+            out.push_str(&format!("| {label} | {name} | {times} | {met} |\n"));
         }
     }
     let compared = compared_collectives(rows);

@@ -13,6 +13,7 @@ use crate::links::{GroupFacts, LinkFacts, PathFacts};
 use crate::long_links::LongLinkFacts;
 use crate::map::MapFacts;
 use crate::series::SeriesFacts;
+use crate::service::ServiceFacts;
 use crate::why::WhyFacts;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -84,6 +85,9 @@ pub struct Report {
     /// Training jobs that gather and scatter layer by layer; absent if there is none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<JobFacts>,
+    /// Inference services; absent if there is none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<ServiceFacts>,
     /// One entry for each NIC port: the feedback for its entropy values.
     pub paths: Vec<PathFacts>,
     /// Points of completion time (microseconds) and the share of flows that had finished by then; at most 200 points.

@@ -10,7 +10,7 @@ use crate::numbers::{bytes, count, gbps, percent, us};
 use crate::rows::Row;
 use crate::{
     CollectiveFacts, FabricFacts, FaultFacts, FlowFacts, Report, Spread, aggregation, choice, cost, evs, job,
-    long_links,
+    long_links, service,
 };
 use comfy_table::{Cell, CellAlignment};
 
@@ -46,7 +46,7 @@ pub fn report_in(report: &Report, width: Option<usize>) -> String {
     }
     line(String::new());
     let whole = report.approximate.is_none();
-    if whole {
+    if whole && (report.flows.total > 0 || report.services.is_empty()) {
         line(flows_table(report, width));
     }
     if !report.collectives.is_empty() {
@@ -54,6 +54,9 @@ pub fn report_in(report: &Report, width: Option<usize>) -> String {
     }
     if !report.jobs.is_empty() {
         line(job::table(&report.jobs, width));
+    }
+    if !report.services.is_empty() {
+        line(service::table(&report.services, width));
     }
     if let Some(facts) = &report.switch {
         line(aggregation::table(facts, width));

@@ -9,7 +9,7 @@ use strandway_import::{nearest, suggest};
 use toml::{Table, Value};
 
 /// Sections that may be lists.
-const LISTS: [&str; 3] = ["workload", "job", "faults"];
+const LISTS: [&str; 4] = ["workload", "job", "service", "faults"];
 
 /// Sets the key at `address` of a scenario to a TOML value.
 ///

@@ -169,6 +169,7 @@ fn experiment(
         operations: traffic.operations,
         aggregation: traffic.aggregation,
         jobs: traffic.jobs,
+        services: traffic.services,
         expect: Vec::new(),
         faults: faults.notes,
         trigger_names: traffic.trigger_names,
@@ -179,6 +180,7 @@ fn experiment(
             set: scenario.changes().clone(),
             scenario: scenario.text(),
         },
+        rows_wanted: run.rows,
         ideal: limits.ideal,
         alone: run.alone,
         healthy: run.healthy,
@@ -255,6 +257,7 @@ fn limits(
     let ideal = Span(last.0.saturating_add(busy.0).saturating_add(derived.base_rtt.0));
     let chain = traffic.collectives.iter().map(|c| c.bound.0).max().unwrap_or(0);
     let chain = chain.max(fsdp::longest(traffic));
+    let chain = traffic.services.iter().map(|plan| plan.longest.0).fold(chain, u64::max);
     let patience = time_allowance(topology, &PortSettings { data_queue: derived.queue, ..*ports }, &traffic.profiles);
     // At most all messages are posted one after the other.
     let posting = u128::from(ports.message_cost.0) * (traffic.flows.len() as u128 + u128::from(traffic.tallied));

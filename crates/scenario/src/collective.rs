@@ -66,6 +66,25 @@ enum AlgorithmKeys {
     Sharded(fsdp::FsdpKeys),
 }
 
+impl CollectiveKeys {
+    /// A broadcast from the first of these hosts to the others: over a tree of messages that forwards pieces, or by
+    /// multicast (`None`).
+    pub(crate) fn broadcast(hosts: Vec<HostId>, tree: Option<BroadcastTree>, pieces: u32) -> CollectiveKeys {
+        CollectiveKeys {
+            algorithm: match tree {
+                Some(tree) => AlgorithmKeys::Tree(tree, 0),
+                None => AlgorithmKeys::Multicast(multicast::MulticastKeys::broadcast()),
+            },
+            over: None,
+            servers: None,
+            ranks: Some(hosts.len() as u32),
+            group: None,
+            parts: pieces,
+            placement: Placed::on(hosts),
+        }
+    }
+}
+
 /// What makes a schedule for so many ranks possible.
 fn remedy(error: ScheduleError, size: u32) -> String {
     match error {

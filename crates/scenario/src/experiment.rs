@@ -9,7 +9,9 @@ use crate::ideal_fct::Alone;
 use crate::plans::CollectivePlan;
 use crate::plans::JobPlan;
 use crate::plans::Message;
+use crate::plans::ServicePlan;
 use crate::run::{self, CaptureLayout};
+use std::ops::Range;
 use std::sync::Arc;
 use strandway_collective::{Group, InNetwork, Operation, Programs, ScriptedJob};
 use strandway_fabric::plan::Start;
@@ -18,6 +20,7 @@ use strandway_fabric::{Measurements, Plan};
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{HostId, Profile};
 use strandway_report::Origin;
+use strandway_serving::plan::Class;
 use strandway_switch::Aggregation;
 
 /// A checked scenario: the simulator's plan, and further facts for reports.
@@ -48,6 +51,8 @@ pub struct Experiment {
     pub jobs: Vec<JobPlan>,
     /// The workload's jobs whose gradients switches add, for the programs of switches.
     pub aggregation: Option<Aggregation>,
+    /// The services.
+    pub services: Vec<ServicePlan>,
     /// The bounds that the result must meet.
     pub expect: Vec<Bound>,
     /// The faults, in words.
@@ -58,6 +63,8 @@ pub struct Experiment {
     pub notes: Vec<String>,
     /// The file of the scenario, and its text after all changes.
     pub origin: Origin,
+    /// The scenario asks for a row of every message and request (`run.rows`).
+    pub rows_wanted: bool,
     /// How long the busiest NIC would be busy without any waiting, from the run's start.
     pub ideal: Span,
     /// Each job is to run alone, too: what it is slowed down by is wanted.
@@ -85,6 +92,7 @@ impl Experiment {
         only.plan.flows.iter_mut().for_each(|flow| flow.start = Start::Program);
         let others = only.operations.iter_mut().enumerate().filter(|(place, _)| *place != self.jobs[job].operation);
         others.for_each(|(_, operation)| operation.starts_mut().fill(Time::NEVER));
+        only.services.clear();
         only.plan.sample_every = None;
         only.plan.capture = None;
         only
@@ -211,6 +219,21 @@ impl Experiment {
     /// The programs of all hosts.
     pub fn programs(&self) -> Programs<'_> {
         Programs::new(&self.plan, &self.operations)
+    }
+
+    /// The message numbers of each class of each service's messages, and the service's profile.
+    pub fn service_numbers(&self) -> Vec<(Range<u32>, u16)> {
+        let of = |plan: &ServicePlan| {
+            let service = &plan.service;
+            Class::ALL.map(|(class, _)| (service.numbers(class), service.profile))
+        };
+        self.services.iter().flat_map(of).collect()
+    }
+
+    /// The counts of a class of a service's messages.
+    pub fn service_tally<'m>(&self, service: usize, class: Class, measured: &'m Measurements) -> Option<&'m Tally> {
+        let before = self.operations.len();
+        measured.tallies.get(before + service * Class::COUNT as usize + class as usize)
     }
 
     /// The collective that a flow of the plan belongs to.

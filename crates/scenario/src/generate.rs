@@ -10,6 +10,7 @@ use super::switch;
 use super::workload::{FlowKeys, Kind, Pick, Workload, arrivals};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use strandway_collective::server::ORDERS;
 use strandway_collective::{FlowTable, Operation};
 use strandway_fabric::plan::{Start, TriggerPlan};
 use strandway_import::htsim::{Matrix, MatrixStart};
@@ -17,6 +18,7 @@ use strandway_proto::path::PathConfig;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Bytes, Span};
 use strandway_proto::{HostId, Profile};
+use strandway_serving::plan::Class;
 
 pub(crate) fn generate(context: &Context<'_>, workloads: &[Workload]) -> Traffic {
     let mut traffic = Traffic { profiles: vec![Arc::clone(context.profile)], ..Traffic::default() };
@@ -79,7 +81,21 @@ pub(crate) fn generate(context: &Context<'_>, workloads: &[Workload]) -> Traffic
             channel = channel.wrapping_add(2);
         }
     }
+    number_services(&mut traffic, next, channel);
     traffic
+}
+
+/// Numbers the messages and channels of services, after all others.
+fn number_services(traffic: &mut Traffic, first: u32, channel: u32) {
+    let count = traffic.services.len() as u32;
+    let order = FlowTable::orders_of(traffic.flows.len()) + ORDERS - 1;
+    for (plan, number) in traffic.services.iter_mut().zip(0..) {
+        let service = &mut plan.service;
+        service.width = (u32::MAX - first) / (count * Class::COUNT);
+        service.first_message = first + number * Class::COUNT * service.width;
+        service.first_channel = channel;
+        service.order = order;
+    }
 }
 
 /// A protocol changed to one path per connection, which the switches' hash chooses.
@@ -102,6 +118,7 @@ impl Maker<'_> {
             Kind::Outcast { source, receivers, pick } => self.star(*source, *receivers, *pick, hosts, false),
             Kind::Collective(written) => self.collectives(written, common.hosts),
             Kind::Job(written) => self.job(written),
+            Kind::Service(written) => self.service(written),
             Kind::Poisson { load, sizes, duration, flows } => self.poisson(hosts, *load, sizes, *duration, *flows),
             Kind::Matrix { matrix, file, .. } => self.matrix(matrix, file),
             Kind::Flows(flows) => self.written(flows),
@@ -317,7 +334,7 @@ fn derangement(random: &mut Random, hosts: u32) -> Vec<(u32, u32)> {
 }
 
 /// The natural logarithm of a number in (0, 1], with arithmetic that gives the same result on every machine.
-fn ln(x: f64) -> f64 {
+pub(crate) fn ln(x: f64) -> f64 {
     let bits = x.to_bits();
     let exponent = ((bits >> 52) & 0x7ff) as i64 - 1023;
     let mantissa = f64::from_bits((bits & 0x000f_ffff_ffff_ffff) | 0x3ff0_0000_0000_0000);

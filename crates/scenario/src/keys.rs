@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 const PAGE: &str = include_str!("reference.md");
 
 /// The sections and keys at the top of a scenario.
-pub(crate) const SECTIONS: [&str; 13] = [
+pub(crate) const SECTIONS: [&str; 14] = [
     "name",
     "description",
     "fabric",
@@ -17,6 +17,7 @@ pub(crate) const SECTIONS: [&str; 13] = [
     "switch",
     "workload",
     "job",
+    "service",
     "faults",
     "clustermapper",
     "run",

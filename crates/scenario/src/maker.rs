@@ -1,6 +1,6 @@
 //! The traffic of a run while it is made: connections, flows, and the entries that workloads add.
 
-use super::plans::{CollectivePlan, JobPlan, Message};
+use super::plans::{CollectivePlan, JobPlan, Message, ServicePlan};
 use super::servers::Servers;
 use super::switch::settings::{Spec, Switch};
 use crate::collective::bounds::add_bytes;
@@ -49,6 +49,8 @@ pub(crate) struct Traffic {
     pub(crate) aggregation: Option<Aggregation>,
     /// The facts for reports about training jobs with scripts.
     pub(crate) jobs: Vec<JobPlan>,
+    /// Inference services.
+    pub(crate) services: Vec<ServicePlan>,
     /// Number of messages without entries.
     pub(crate) tallied: u64,
     /// True if a job or a collective uses the links inside servers.

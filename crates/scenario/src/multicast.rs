@@ -33,6 +33,21 @@ pub(super) struct MulticastKeys {
     recovery: Recovery,
 }
 
+impl MulticastKeys {
+    /// A broadcast from rank 0 with the settings that scenarios have by default.
+    pub(super) fn broadcast() -> MulticastKeys {
+        MulticastKeys {
+            root: Some(0),
+            parity: None,
+            chains: CHAINS,
+            trees: 0,
+            pace: None,
+            cutoff: Cutoff::Tuned,
+            recovery: Recovery::FAST,
+        }
+    }
+}
+
 /// Reads the keys of a multicast.
 pub(super) fn read(section: &Section<'_>, root: Option<u32>) -> MulticastKeys {
     let many = |key: &'static str, low: u64, most: u64| section.count(key, low, most).map(|n| n as u32);

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use strandway_collective::Collective;
 use strandway_proto::units::Span;
+use strandway_serving::Service;
 
 /// One message of the workload: `pieces` consecutive flows of the plan, starting at `first`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,4 +103,13 @@ pub struct WholePlan {
     pub bound: Span,
     /// Its part inside each server: indices in [`strandway_collective::ScriptedJob::locals`].
     pub locals: Range<u32>,
+}
+
+/// A service of the run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServicePlan {
+    /// The service.
+    pub service: Service,
+    /// How long it takes if every replica computes one request after the other.
+    pub longest: Span,
 }

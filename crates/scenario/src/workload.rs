@@ -5,6 +5,7 @@ use super::collective;
 use super::job;
 use super::maker::{Common, Head};
 use super::profile;
+use super::service;
 use super::sizes::{self, Sizes};
 use crate::keys;
 use crate::reader::{Section, Sink, show};
@@ -56,6 +57,7 @@ pub(crate) enum Kind {
     Outcast { source: u32, receivers: Option<u32>, pick: Pick },
     Collective(Box<collective::CollectiveKeys>),
     Job(Box<job::JobKeys>),
+    Service(Box<service::ServiceKeys>),
     Poisson { load: f64, sizes: Sizes, duration: Option<Span>, flows: Option<u64> },
     Matrix { matrix: Matrix, file: String, unit: StartUnit },
     Flows(Vec<FlowKeys>),
@@ -74,7 +76,7 @@ pub(crate) struct FlowKeys {
 
 /// Reads all workloads; a wrong one is `None`.
 pub(crate) fn read(sink: &Sink, scenario: &Scenario) -> Vec<Option<Workload>> {
-    let jobs = scenario.table.contains_key("job");
+    let jobs = ["job", "service"].iter().any(|section| scenario.table.contains_key(*section));
     let mut all = match scenario.table.get("workload") {
         None if jobs || scenario.posted => Vec::new(),
         None => vec![one(sink, scenario, "workload".into(), None)],
@@ -82,6 +84,9 @@ pub(crate) fn read(sink: &Sink, scenario: &Scenario) -> Vec<Option<Workload>> {
     };
     if let Some(written) = scenario.table.get("job") {
         all.extend(each(sink, "job", written, |name, table| one_job(sink, scenario, name, table)));
+    }
+    if let Some(written) = scenario.table.get("service") {
+        all.extend(each(sink, "service", written, |name, table| one_service(sink, scenario, name, table)));
     }
     all
 }
@@ -132,6 +137,28 @@ fn one_job(sink: &Sink, scenario: &Scenario, name: String, table: &Table) -> Opt
     let profile = own_profile(&section);
     keys::finish(section, "job");
     let kind = Kind::Job(Box::new(written?));
+    (sink.count() == before)
+        .then_some(Workload { head: Head { class, section: name, common, profile, ordered: None, reads: false }, kind })
+}
+
+/// Inference of a model.
+fn one_service(sink: &Sink, scenario: &Scenario, name: String, table: &Table) -> Option<Workload> {
+    let section = Section::new(sink, name.clone(), Some(table));
+    let class = class(&section, "service");
+    let before = sink.count();
+    let common = Common {
+        size: Bytes::ZERO,
+        start: section.span("start").unwrap_or(Span::ZERO),
+        jitter: Span::ZERO,
+        messages: 1,
+        gap: Span::ZERO,
+        connections: section.count("connections", 1, 256).unwrap_or(1) as u32,
+        hosts: None,
+    };
+    let written = service::read(&section, scenario);
+    let profile = own_profile(&section);
+    keys::finish(section, "service");
+    let kind = Kind::Service(Box::new(written?));
     (sink.count() == before)
         .then_some(Workload { head: Head { class, section: name, common, profile, ordered: None, reads: false }, kind })
 }

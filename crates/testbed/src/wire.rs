@@ -222,6 +222,12 @@ pub fn supported(experiment: &Experiment) -> Result<(), WireError> {
     if experiment.aggregation.is_some() {
         return Err(no_switch_programs());
     }
+    if let Some(made) = experiment.services.first() {
+        return no(format!(
+            "the service `{}` runs in the simulator only, where computation takes time: use `strandway run`",
+            made.service.name
+        ));
+    }
     let is_tabled = |plan: &&CollectivePlan| {
         let group = experiment.operation_of(plan).and_then(Operation::group);
         group.is_some_and(|group| group.schedule().is_none())

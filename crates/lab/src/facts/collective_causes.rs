@@ -54,11 +54,69 @@ pub(super) fn explain(
         waited.merge(&Tally { waited: tally.waited.clone(), ..Tally::default() });
     }
     facts.shares = CAUSES.iter().map(|cause| ((*cause).to_string(), None)).collect();
+    let Some(found) = causes(experiment, measured, &spent, &waited.waited) else { return };
+    for cause in CAUSES {
+        facts.shares.insert(cause.to_string(), Some(found.share(cause)));
+    }
+    facts.link.clone_from(&found.link);
+    facts.why = words(facts, &found);
+}
+
+/// The causes of the time of some messages.
+pub(super) struct Causes {
+    shares: [(&'static str, f64); 7],
+    /// The link at which their packets waited, if one stands out.
+    pub(super) link: Option<String>,
+    queued: bool,
+}
+
+impl Causes {
+    /// The names of all causes.
+    pub(super) fn names() -> impl Iterator<Item = &'static str> {
+        CAUSES.into_iter()
+    }
+
+    /// The share of the time with this cause.
+    pub(super) fn share(&self, cause: &str) -> f64 {
+        self.shares.iter().find(|(name, _)| *name == cause).map_or(0.0, |(_, share)| *share)
+    }
+
+    /// The three main causes in words, each with its share.
+    pub(super) fn words(&self) -> Vec<String> {
+        let mut order: Vec<(&str, f64)> = self.shares.iter().copied().filter(|(_, share)| *share >= 0.05).collect();
+        order.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let phrase = |(name, share): (&str, f64)| {
+            let link = self.link.as_deref();
+            let what = match name {
+                "line" => "sending at their NIC's rate".to_string(),
+                "collision" => format!("in the queue of {}, where paths collide", link.unwrap_or("one link")),
+                "slow_link" => format!("behind the slow link {}", link.unwrap_or_default()),
+                "incast" => "in queues at their receivers".to_string(),
+                "fabric" if self.queued => "in queues of many links".to_string(),
+                "window" => "waiting for their windows".to_string(),
+                "recovery" => "sending lost packets again".to_string(),
+                "timeout" => "waiting for timeouts after losses".to_string(),
+                "paused" => "with their NIC paused".to_string(),
+                _ => "on the way there and back".to_string(),
+            };
+            format!("{} {what}", percent(share).replace(".0 %", " %"))
+        };
+        order.into_iter().take(3).map(phrase).collect()
+    }
+}
+
+/// The causes of the time that connections spent on messages whose packets waited like this; `None` without accounts.
+pub(super) fn causes(
+    experiment: &Experiment,
+    measured: &Measurements,
+    spent: &Spent,
+    waited: &Waited,
+) -> Option<Causes> {
     let all = spent.total().0 as f64;
     if all == 0.0 {
-        return;
+        return None;
     }
-    let queue = Queue::of(experiment, measured, &waited.waited);
+    let queue = Queue::of(experiment, measured, waited);
     let on = |doing: Doing| spent.on(doing).0 as f64 / all;
     let windows = [Doing::Window, Doing::WindowMarks, Doing::WindowDelay, Doing::WindowLoss].map(on);
     let cut: f64 = windows[1..].iter().sum();
@@ -79,12 +137,8 @@ pub(super) fn explain(
         ("paused", on(Doing::Paused)),
         ("propagation", way),
     ];
-    facts.shares.values_mut().for_each(|share| *share = Some(0.0));
-    for (cause, share) in shares {
-        facts.shares.insert(cause.to_string(), Some(share));
-    }
-    facts.link = queue.as_ref().and_then(|queue| queue.link).map(|link| experiment.plan.topology.link_name(link));
-    facts.why = words(facts, &queue, &shares);
+    let link = queue.as_ref().and_then(|queue| queue.link).map(|link| experiment.plan.topology.link_name(link));
+    Some(Causes { shares, link, queued: queue.is_some() })
 }
 
 /// The queues that packets met.
@@ -125,7 +179,7 @@ impl Queue {
 }
 
 /// The reasons in a sentence; empty if the collective is near its bound.
-fn words(facts: &OperationFacts, queue: &Option<Queue>, shares: &[(&str, f64); 7]) -> String {
+fn words(facts: &OperationFacts, found: &Causes) -> String {
     let Some(time) = facts.time_us.filter(|time| facts.bound_us > 0.0 && *time > NEAR * facts.bound_us) else {
         return String::new();
     };
@@ -137,26 +191,7 @@ fn words(facts: &OperationFacts, queue: &Option<Queue>, shares: &[(&str, f64); 7
     if let Some(late) = facts.late_us.filter(|late| *late > 0.02 * time) {
         told.push(format!("it waits {} of {} for its last rank", us(Some(late)), us(Some(time))));
     }
-    let mut order: Vec<(&str, f64)> = shares.iter().copied().filter(|(_, share)| *share >= 0.05).collect();
-    order.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let phrase = |(name, share): (&str, f64)| {
-        let what = match name {
-            "line" => "sending at their NIC's rate".to_string(),
-            "collision" => {
-                format!("in the queue of {}, where paths collide", facts.link.as_deref().unwrap_or("one link"))
-            }
-            "slow_link" => format!("behind the slow link {}", facts.link.as_deref().unwrap_or_default()),
-            "incast" => "in queues at their receivers".to_string(),
-            "fabric" if queue.is_some() => "in queues of many links".to_string(),
-            "window" => "waiting for their windows".to_string(),
-            "recovery" => "sending lost packets again".to_string(),
-            "timeout" => "waiting for timeouts after losses".to_string(),
-            "paused" => "with their NIC paused".to_string(),
-            _ => "on the way there and back".to_string(),
-        };
-        format!("{} {what}", percent(share).replace(".0 %", " %"))
-    };
-    let spent: Vec<String> = order.into_iter().take(3).map(phrase).collect();
+    let spent = found.words();
     if !spent.is_empty() {
         told.push(format!("its messages spend {}", spent.join(", ")));
     }

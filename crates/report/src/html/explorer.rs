@@ -5,9 +5,9 @@
 use super::chart::escape;
 use super::duration;
 use super::keys::{Key, Keys};
-use crate::Report;
 use crate::numbers::{count, gbps};
 use crate::rows::Row;
+use crate::{Report, ServiceFacts};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -55,11 +55,35 @@ impl Metric {
     }
 }
 
+/// The metrics of services.
+fn services(first: &Report) -> Vec<Metric> {
+    type Pick = fn(&ServiceFacts) -> Option<f64>;
+    let picks: [(&str, &str, &'static str, bool, Pick); 6] = [
+        ("ttft.p99", "time to first token, 99th percentile", "us", false, |s| s.ttft_us.p99),
+        ("ttft.p999", "time to first token, 99.9th percentile", "us", false, |s| s.ttft_us.p999),
+        ("ttft.p50", "time to first token, median", "us", false, |s| s.ttft_us.p50),
+        ("tbt.p99", "time between tokens, 99th percentile", "us", false, |s| s.tbt_us.p99),
+        ("good", "requests that met both bounds", "%", true, |s| s.slo_share.map(|share| 100.0 * share)),
+        ("tokens", "tokens per second and GPU", "/s", true, |s| s.tokens_per_s_gpu),
+    ];
+    let of = |service: &ServiceFacts| {
+        let name = service.name.clone();
+        picks.map(|(short, label, unit, higher, pick)| {
+            let wanted = name.clone();
+            let metric = Metric::new(format!("{name}.{short}"), format!("{name}: {label}"), unit, move |r| {
+                pick(r.services.iter().find(|service| service.name == wanted)?)
+            });
+            if higher { metric.higher() } else { metric }
+        })
+    };
+    first.services.iter().flat_map(of).collect()
+}
+
 /// The metrics of the runs, most important first: iterations of jobs, times of collectives, the time of the slowest
 /// flow.
 pub(super) fn metrics(rows: &[Row]) -> Vec<Metric> {
     let Some(first) = rows.first().map(|row| &row.report) else { return Vec::new() };
-    let mut metrics = Vec::new();
+    let mut metrics = services(first);
     for job in &first.jobs {
         let name = job.name.clone();
         metrics.push(Metric::new(format!("{name}.iteration"), format!("iteration of {name}"), "us", move |r| {

@@ -1,7 +1,7 @@
 //! The finding of one run in a sentence, and the numbers below it: of jobs if there are any, else of collectives, else
 //! of flows.
 
-use super::{duration, jobs, stat, times};
+use super::{duration, jobs, services, stat, times};
 use crate::numbers::{count, gbps, percent};
 use crate::{CollectiveFacts, FaultCost, JobFacts, Report};
 
@@ -33,6 +33,9 @@ fn without_cost(report: &Report) -> String {
     if !report.jobs.is_empty()
         && let Some(sentence) = of_jobs(report)
     {
+        return sentence;
+    }
+    if let Some(sentence) = services::finding(&report.services) {
         return sentence;
     }
     let f = &report.flows;
@@ -126,6 +129,11 @@ pub(super) fn cards(report: &Report) -> String {
     let cost = report.largest_cost().and_then(|cost| Some((cost.shown()?, format!("by {}", report.faults_in_short()))));
     if let [job] = &report.jobs[..]
         && let Some(cards) = jobs::cards(job, cost.clone())
+    {
+        return cards;
+    }
+    if report.jobs.is_empty()
+        && let Some(cards) = services::cards(report)
     {
         return cards;
     }

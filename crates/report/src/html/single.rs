@@ -3,7 +3,7 @@
 use super::chart::{self, Axis, Curve, Drawn, Lines, Range, RangeGroup, escape};
 use super::{
     byte_unit, collectives, duration, figure, finding, heading, how_made, jobs, map, marks, parameters, rate_phrase,
-    rate_unit, remarks, table, time_unit, watched, why,
+    rate_unit, remarks, services, table, time_unit, watched, why,
 };
 use crate::numbers::{bytes, count, percent};
 use crate::text::{collective_rows, fabric_line};
@@ -18,6 +18,7 @@ pub(super) fn body(report: &Report) -> String {
     if whole {
         out.push_str(&unfinished(report));
     }
+    out.push_str(&services::section(&report.services, &report.faults));
     out.push_str(&jobs::section(&report.jobs, &report.faults));
     out.push_str(&expectations(report));
     if whole {

@@ -17,7 +17,17 @@ struct Column {
     show: fn(f64) -> String,
 }
 
-const COLUMNS: [Column; 14] = [
+const COLUMNS: [Column; 19] = [
+    Column { head: "TTFT p50", rank: 7, of: |r| r.services.first()?.ttft_us.p50, show: time },
+    Column { head: "TTFT p99", rank: ALWAYS, of: |r| r.services.first()?.ttft_us.p99, show: time },
+    Column { head: "TTFT p99.9", rank: ALWAYS, of: |r| r.services.first()?.ttft_us.p999, show: time },
+    Column { head: "TBT p99", rank: 8, of: |r| r.services.first()?.tbt_us.p99, show: time },
+    Column {
+        head: "SLO met",
+        rank: ALWAYS,
+        of: |r| r.services.first()?.slo_share,
+        show: |v| format!("{:.1} %", 100.0 * v),
+    },
     Column { head: "iteration", rank: ALWAYS, of: iteration, show: time },
     Column { head: "not computing", rank: 5, of: idle, show: |v| format!("{:.1} %", 100.0 * v) },
     Column { head: "collective", rank: ALWAYS, of: collective, show: time },
@@ -81,7 +91,12 @@ pub fn rows(rows: &[Row], width: Option<usize>) -> String {
         rows.iter().any(|row| (column.of)(&row.report).is_some_and(|v| v != 0.0))
             || !matches!(
                 column.head,
-                "iteration"
+                "TTFT p50"
+                    | "TTFT p99"
+                    | "TTFT p99.9"
+                    | "TBT p99"
+                    | "SLO met"
+                    | "iteration"
                     | "not computing"
                     | "collective"
                     | "dropped"
@@ -92,7 +107,11 @@ pub fn rows(rows: &[Row], width: Option<usize>) -> String {
             )
     };
     let expects = rows.iter().any(|row| !row.report.expect.is_empty());
-    let shown: Vec<&Column> = COLUMNS.iter().filter(|c| telling(c)).collect();
+    // Runs of services without flows have no times of flows.
+    let only_services = rows.iter().all(|row| !row.report.services.is_empty() && row.report.flows.total == 0);
+    let of_flows = ["FCT mean", "p50", "p99", "max", "goodput/host"];
+    let shown = COLUMNS.iter().filter(|c| telling(c) && !(only_services && of_flows.contains(&c.head)));
+    let shown: Vec<&Column> = shown.collect();
     let mut out = grid(rows, &lines, &heads, &shown, expects).text(width);
     if averaged {
         let most = lines.iter().map(|line| line.runs.len()).max().unwrap_or(1);

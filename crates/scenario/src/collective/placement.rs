@@ -18,6 +18,14 @@ pub(super) struct Placed {
     pub(super) lines: Vec<usize>,
 }
 
+impl Placed {
+    /// These hosts, in this order.
+    pub(super) fn on(hosts: Vec<HostId>) -> Placed {
+        let placement = Placement::List(hosts);
+        Placed { name: "contiguous".to_string(), placement, file: String::new(), lines: Vec::new() }
+    }
+}
+
 /// Reads the key `placement`.
 pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Placed> {
     let name = match section.text("placement") {

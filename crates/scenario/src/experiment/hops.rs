@@ -3,6 +3,7 @@
 use super::Experiment;
 use crate::plans::Message;
 use strandway_collective::{Group, InNetwork, Multicast, Operation, Pipe, Rank, Schedule};
+use strandway_serving::Service;
 
 impl Experiment {
     /// Approximate number of packet hops of the run without retransmissions; progress is measured against it.
@@ -26,7 +27,22 @@ impl Experiment {
             Operation::PointToPoint(pipe) => self.hops_of_pipe(pipe),
             Operation::Job(_) => 0.0,
         });
-        (rows + tallied.sum::<f64>()) as u64
+        let services = self.services.iter().map(|plan| self.hops_of_service(&plan.service));
+        (rows + tallied.sum::<f64>() + services.sum::<f64>()) as u64
+    }
+
+    /// Packet hops of the KV caches of a service, as if no prompt were in a prefix cache.
+    fn hops_of_service(&self, service: &Service) -> f64 {
+        if service.prefill as usize == service.replicas.len() {
+            return 0.0;
+        }
+        let Some((from, to)) = service.lanes(0, service.prefill).next() else { return 0.0 };
+        let transport = &self.plan.profiles[usize::from(service.profile)].transport;
+        let mtu = f64::from(transport.mtu);
+        let acks = mtu / (transport.ack_every.0 as f64).max(mtu);
+        let tokens: f64 = service.requests.iter().map(|request| f64::from(request.input)).sum();
+        let (from, to) = (service.hosts[from as usize], service.hosts[to as usize]);
+        tokens * service.kv_bytes as f64 / mtu * (1.0 + acks) * self.plan.topology.hops(from, to) as f64
     }
 
     /// Packet hops of a collective without entries, computed from a sample of its ranks and all their peers.

@@ -4,7 +4,7 @@
 pub(super) const RANKS_MAX: u64 = 1 << 17;
 
 /// GPUs, their dense bf16 peaks, TFLOP/s, and the rates of their memories, TB/s (data sheets).
-pub(super) const GPUS: [(&str, f64, f64); 6] = [
+pub(crate) const GPUS: [(&str, f64, f64); 6] = [
     ("a100", 312.0, 2.04),
     ("h100", 989.0, 3.35),
     ("h200", 989.0, 4.8),

@@ -4,47 +4,47 @@ use crate::reader::Section;
 
 /// A transformer.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Model {
-    pub(super) layers: u32,
-    pub(super) hidden: u64,
-    pub(super) heads: u64,
+pub(crate) struct Model {
+    pub(crate) layers: u32,
+    pub(crate) hidden: u64,
+    pub(crate) heads: u64,
     /// Heads of keys and values.
-    pub(super) kv_heads: u64,
-    pub(super) head_dim: u64,
+    pub(crate) kv_heads: u64,
+    pub(crate) head_dim: u64,
     /// Width of the feed-forward network, or of one expert if there are experts.
-    pub(super) ffn: u64,
+    pub(crate) ffn: u64,
     /// The network has three matrices instead of two.
-    pub(super) gated: bool,
-    pub(super) vocabulary: u64,
-    pub(super) sequence: u64,
+    pub(crate) gated: bool,
+    pub(crate) vocabulary: u64,
+    pub(crate) sequence: u64,
     /// Experts of each layer; 0 for a dense model.
-    pub(super) experts: u64,
+    pub(crate) experts: u64,
     /// Experts that each token visits.
-    pub(super) top_k: u64,
+    pub(crate) top_k: u64,
     /// Input and output embeddings share one matrix.
-    pub(super) tied: bool,
+    pub(crate) tied: bool,
     /// Experts that every token visits, at the rank that has the token.
-    pub(super) shared_experts: u64,
+    pub(crate) shared_experts: u64,
     /// Multi-head latent attention: keys and values are made from a short vector of each token.
-    pub(super) latent: Option<Latent>,
+    pub(crate) latent: Option<Latent>,
     /// The first layers that have a dense network of this width, and no experts: `(layers, width)`. They count in the
     /// number of parameters only; runs take them for layers with experts.
-    pub(super) dense_first: (u64, u64),
+    pub(crate) dense_first: (u64, u64),
 }
 
 /// The widths of multi-head latent attention (arXiv 2405.04434, section 2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Latent {
+pub(crate) struct Latent {
     /// Of the vector from which queries are made; 0: they are made from the token itself.
-    pub(super) query: u64,
+    pub(crate) query: u64,
     /// Of the vector from which keys and values are made.
-    pub(super) key_value: u64,
+    pub(crate) key_value: u64,
     /// Of the part of a key that has the position, and that all heads share.
-    pub(super) rope: u64,
+    pub(crate) rope: u64,
 }
 
 /// Names of the table below.
-pub(super) const NAMES: [&str; 15] = [
+pub(crate) const NAMES: [&str; 15] = [
     "llama-7b",
     "llama-13b",
     "llama-70b",
@@ -64,7 +64,7 @@ pub(super) const NAMES: [&str; 15] = [
 
 /// A model of the table. Sources: arXiv 2307.09288 (Llama 2), 2407.21783 (Llama 3), 2104.04473 table 1 and 2205.05198
 /// (GPT), 2412.19437 (DeepSeek-V3), the published configurations of Mixtral and Qwen3.
-fn named(name: &str) -> Model {
+pub(crate) fn named(name: &str) -> Model {
     let llama = |layers, hidden, heads, kv_heads, ffn| Model {
         layers,
         hidden,
@@ -129,7 +129,7 @@ fn named(name: &str) -> Model {
 }
 
 /// No model: a file stands in its place.
-pub(super) fn none() -> Model {
+pub(crate) fn none() -> Model {
     named("")
 }
 

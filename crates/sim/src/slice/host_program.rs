@@ -9,7 +9,7 @@ use strandway_fabric::measure::FlowTime;
 use strandway_fabric::tally::Tally;
 use strandway_proto::ConnectionStats;
 use strandway_proto::account::{Spent, Waits};
-use strandway_proto::application::{Action, Application, Channel, Event, Stage};
+use strandway_proto::application::{Account, Action, Application, Channel, Event, Stage};
 use strandway_proto::packet::Header;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Span, Time};
@@ -87,6 +87,9 @@ impl Slice<'_> {
                         Some(began) if self.config.plan.accounts => self.spent_since(h, connection, &began.spent, now),
                         _ => Spent::default(),
                     };
+                    if self.config.plan.accounts {
+                        self.hosts.programs[h].note_account(message, &Account::Sent(&spent));
+                    }
                     if let Some(tally) = self.tally_of(message) {
                         tally.finish(message.0, Time(began.map_or(now, |began| began.at)), Time(now));
                         tally.spent += spent;
@@ -102,6 +105,9 @@ impl Slice<'_> {
                     self.recorder.records.receive(message.0, Time(now));
                 } else {
                     let waits = if self.config.plan.accounts { self.waits_since(h, connection) } else { None };
+                    if let Some((now, before)) = &waits {
+                        self.hosts.programs[h].note_account(message, &Account::Received { now, before });
+                    }
                     if let Some(tally) = self.tally_of(message) {
                         tally.receive(message.0, Time(now));
                         if let Some((waits, before)) = waits {

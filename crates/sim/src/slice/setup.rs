@@ -142,7 +142,7 @@ impl<'a> Slice<'a> {
             limits: Vec::new(),
             fabric: Fabric::new(router, stations, cut.slices),
             hosts: Hosts::new(plan, programs, &nodes[0], first_port),
-            recorder: Recorder::new(records, programs.operations().len(), plan.rows, topology.planes(), sampler),
+            recorder: Recorder::new(records, programs.tallies(), plan.rows, topology.planes(), sampler),
         };
         slice.make_ports();
         slice.make_hosts();
