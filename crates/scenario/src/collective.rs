@@ -66,7 +66,7 @@ enum AlgorithmKeys {
     Sharded(fsdp::FsdpKeys),
 }
 
-/// What makes a schedule for so many ranks possible.
+/// The remedy for a number of ranks that a schedule does not allow.
 fn remedy(error: ScheduleError, size: u32) -> String {
     match error {
         ScheduleError::NotAPowerOfTwo | ScheduleError::CannotDouble => {
