@@ -167,7 +167,7 @@ impl ParameterServer {
     /// Its counters in all sessions so far.
     pub fn counts(&self) -> Counts {
         let mut all = self.past;
-        all.add(&self.present());
+        all += self.present();
         all
     }
 
@@ -232,7 +232,7 @@ impl ParameterServer {
 
     fn end(&mut self) {
         let present = self.present();
-        self.past.add(&present);
+        self.past += present;
         self.session = None;
     }
 

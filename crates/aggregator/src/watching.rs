@@ -31,7 +31,7 @@ pub(crate) fn snapshot(status: &SwitchStatus) -> Snapshot {
         let (mut held, mut counts) = (0_u64, Counts::default());
         for (slots, _, more) in status.ports.iter().filter_map(|port| port.jobs.get(&job.number)) {
             held += *slots as u64;
-            counts.add(more);
+            counts += *more;
         }
         let labels = [("job", job.number.to_string())];
         for (family, value) in [

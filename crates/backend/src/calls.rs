@@ -2,11 +2,12 @@
 #![allow(unsafe_code, reason = "functions with names for C, and pointers as arguments")]
 
 use crate::raw::{self, Answers};
-use crate::registry::{Entry, Failure, add, find, last_error, lock, remove, run};
+use crate::registry::{Entry, LABS, add, lock, run};
 use crate::structs::{ABI_VERSION, CEvent, CResult, Handler, INVALID, SCENARIO, SYSTEM};
 use std::ffi::{c_char, c_void};
 use std::io;
 use std::path::Path;
+use strandway_ffi::{Failure, last_error};
 use strandway_lab::live::{LiveError, LiveOutcome};
 use strandway_lab::output::Output;
 use strandway_lab::{Lab, facts, pcap};
@@ -18,11 +19,11 @@ use strandway_scenario::Scenario;
 const CHANGES_MAX: usize = 1000;
 
 fn refused(error: LiveError) -> Failure {
-    Failure(INVALID, error.to_string())
+    Failure::new(INVALID, error.to_string())
 }
 
 fn wrong(text: &str) -> Failure {
-    Failure(INVALID, text.to_string())
+    Failure::new(INVALID, text.to_string())
 }
 
 /// The version of the interface that this library has.
@@ -58,7 +59,7 @@ pub unsafe extern "C" fn swb_open(
             changes.iter().try_for_each(|change| scenario.set(change))?;
             Lab::open(&scenario)
         };
-        let number = add(opened().map_err(|problems| Failure(SCENARIO, problems.to_string()))?);
+        let number = add(opened().map_err(|problems| Failure::new(SCENARIO, problems.to_string()))?);
         // SAFETY: the pointer was checked above.
         unsafe { raw::write(lab, number, "lab") }
     })
@@ -67,7 +68,7 @@ pub unsafe extern "C" fn swb_open(
 /// Closes a lab.
 #[unsafe(no_mangle)]
 pub extern "C" fn swb_close(lab: u64) -> i32 {
-    run(|| remove(lab).map(drop))
+    run(|| LABS.remove(lab).map(drop))
 }
 
 /// Says how many hosts there are.
@@ -77,7 +78,7 @@ pub extern "C" fn swb_close(lab: u64) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn swb_hosts(lab: u64, hosts: *mut u32) -> i32 {
     run(|| {
-        let count = find(lab)?.lab.hosts();
+        let count = LABS.find(lab)?.lab.hosts();
         // SAFETY: the caller gives room for a number.
         unsafe { raw::write(hosts, count, "hosts") }
     })
@@ -90,7 +91,7 @@ pub unsafe extern "C" fn swb_hosts(lab: u64, hosts: *mut u32) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn swb_rate(lab: u64, bits_per_second: *mut u64) -> i32 {
     run(|| {
-        let rate = find(lab)?.lab.rate().0;
+        let rate = LABS.find(lab)?.lab.rate().0;
         // SAFETY: the caller gives room for a number.
         unsafe { raw::write(bits_per_second, rate, "bits_per_second") }
     })
@@ -103,7 +104,7 @@ pub unsafe extern "C" fn swb_rate(lab: u64, bits_per_second: *mut u64) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn swb_now(lab: u64, now: *mut u64) -> i32 {
     run(|| {
-        let time = find(lab)?.lab.now().0;
+        let time = LABS.find(lab)?.lab.now().0;
         // SAFETY: the caller gives room for a number.
         unsafe { raw::write(now, time, "now") }
     })
@@ -112,7 +113,7 @@ pub unsafe extern "C" fn swb_now(lab: u64, now: *mut u64) -> i32 {
 /// Opens a connection before the run.
 #[unsafe(no_mangle)]
 pub extern "C" fn swb_connect(lab: u64, from: u32, to: u32) -> i32 {
-    run(|| find(lab)?.lab.connect(HostId(from), HostId(to)).map_err(refused))
+    run(|| LABS.find(lab)?.lab.connect(HostId(from), HostId(to)).map_err(refused))
 }
 
 /// Posts a message.
@@ -123,7 +124,7 @@ pub extern "C" fn swb_connect(lab: u64, from: u32, to: u32) -> i32 {
 pub unsafe extern "C" fn swb_post(lab: u64, from: u32, to: u32, bytes: u64, tag: u64, message: *mut u64) -> i32 {
     run(|| {
         raw::check(message, "message")?;
-        let number = find(lab)?.lab.post(HostId(from), HostId(to), bytes, tag).map_err(refused)?;
+        let number = LABS.find(lab)?.lab.post(HostId(from), HostId(to), bytes, tag).map_err(refused)?;
         // SAFETY: the pointer was checked above.
         unsafe { raw::write(message, number, "message") }
     })
@@ -132,7 +133,7 @@ pub unsafe extern "C" fn swb_post(lab: u64, from: u32, to: u32, bytes: u64, tag:
 /// Sets a timer.
 #[unsafe(no_mangle)]
 pub extern "C" fn swb_schedule(lab: u64, host: u32, delay: u64, number: u64) -> i32 {
-    run(|| find(lab)?.lab.schedule(HostId(host), Span(delay), number).map_err(refused))
+    run(|| LABS.find(lab)?.lab.schedule(HostId(host), Span(delay), number).map_err(refused))
 }
 
 /// Runs until nothing is left to do.
@@ -142,7 +143,7 @@ pub extern "C" fn swb_schedule(lab: u64, host: u32, delay: u64, number: u64) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn swb_run(lab: u64, handler: Handler, context: *mut c_void) -> i32 {
     run(|| {
-        let entry = find(lab)?;
+        let entry = LABS.find(lab)?;
         let answers = Answers::new(handler, context)?;
         let done = entry.lab.run(move |lab, event| answers.answer(&CEvent::of(lab, event))).map_err(refused)?;
         *lock(&entry.done) = Some(done);
@@ -159,7 +160,7 @@ pub unsafe extern "C" fn swb_next_event(lab: u64, event: *mut CEvent, any: *mut 
     run(|| {
         raw::check(event, "event")?;
         raw::check(any, "any")?;
-        let entry = find(lab)?;
+        let entry = LABS.find(lab)?;
         let next = next_of(&entry)?;
         // SAFETY: the pointers were checked above.
         unsafe {
@@ -186,7 +187,7 @@ fn next_of(entry: &Entry) -> Result<Option<CEvent>, Failure> {
 #[unsafe(no_mangle)]
 pub extern "C" fn swb_stop(lab: u64) -> i32 {
     run(|| {
-        find(lab)?.lab.stop();
+        LABS.find(lab)?.lab.stop();
         Ok(())
     })
 }
@@ -198,7 +199,7 @@ pub extern "C" fn swb_stop(lab: u64) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn swb_result_of(lab: u64, result: *mut CResult) -> i32 {
     run(|| {
-        let entry = find(lab)?;
+        let entry = LABS.find(lab)?;
         let done = lock(&entry.done).as_ref().map(CResult::of).ok_or_else(|| wrong("the run is not over"))?;
         // SAFETY: the caller gives room for a result.
         unsafe { raw::write(result, done, "result") }
@@ -214,7 +215,7 @@ pub unsafe extern "C" fn swb_report(lab: u64, file: *const c_char) -> i32 {
     run(|| {
         // SAFETY: the caller's pointer leads to a text.
         let file = unsafe { raw::text(file, "file") }?;
-        let entry = find(lab)?;
+        let entry = LABS.find(lab)?;
         let done = lock(&entry.done);
         write_report(done.as_ref().ok_or_else(|| wrong("the run is not over"))?, Path::new(&file))
     })
@@ -223,7 +224,7 @@ pub unsafe extern "C" fn swb_report(lab: u64, file: *const c_char) -> i32 {
 fn write_report(done: &LiveOutcome, path: &Path) -> Result<(), Failure> {
     let (report, measured) = (&done.outcome.report, &done.outcome.measurements);
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-    let failed = |error: io::Error| Failure(SYSTEM, format!("{}: {error}", path.display()));
+    let failed = |error: io::Error| Failure::new(SYSTEM, format!("{}: {error}", path.display()));
     let contents = match ending {
         "html" => html::report(report),
         "json" => report.to_json(),

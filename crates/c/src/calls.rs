@@ -2,11 +2,12 @@
 #![allow(unsafe_code, reason = "functions with names for C, and pointers as arguments")]
 
 use crate::raw;
-use crate::registry::{add, error_text, find, last_error, remove, run};
+use crate::registry::{NODES, error_text, run};
 use crate::structs::{ABI_VERSION, CEvent, CStep, Config, NO_IMMEDIATE, Remote, protection, rights};
 use std::ffi::{c_char, c_int, c_void};
 use std::net::SocketAddrV6;
 use std::time::Duration;
+use strandway_ffi::last_error;
 use strandway_mover::{Code, Event, Mover, MoverError, Options};
 use strandway_udp::address::{parse, shown};
 use strandway_udp::{PLANES_MAX, RemoteRegion};
@@ -92,7 +93,7 @@ pub unsafe extern "C" fn sw_node_open(config: *const Config, node: *mut u64) -> 
             options.log = raw::log_sink(config.log, config.log_context);
             options
         };
-        let number = add(Mover::open(&options)?);
+        let number = NODES.add(Mover::open(&options)?);
         // SAFETY: the pointer was checked above.
         unsafe { raw::write(node, number, "node") }
     })
@@ -102,7 +103,7 @@ pub unsafe extern "C" fn sw_node_open(config: *const Config, node: *mut u64) -> 
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_node_close(node: u64) -> i32 {
     run(|| {
-        remove(node)?.shut();
+        NODES.remove(node)?.shut();
         Ok(())
     })
 }
@@ -114,7 +115,7 @@ pub extern "C" fn sw_node_close(node: u64) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sw_node_address(node: u64, plane: u32, text: *mut c_char, capacity: usize) -> i32 {
     run(|| {
-        let all = find(node)?.addresses()?;
+        let all = NODES.find(node)?.addresses()?;
         let Some(address) = all.get(plane as usize) else {
             let planes = all.len();
             return Err(MoverError::new(Code::Invalid, format!("plane {plane}: the node has {planes}, from 0 on")));
@@ -131,7 +132,7 @@ pub unsafe extern "C" fn sw_node_address(node: u64, plane: u32, text: *mut c_cha
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sw_node_descriptor(node: u64, descriptor: *mut c_int) -> i32 {
     run(|| {
-        let number = find(node)?.descriptor();
+        let number = NODES.find(node)?.descriptor();
         // SAFETY: the caller gives room for a number.
         unsafe { raw::write(descriptor, number, "descriptor") }
     })
@@ -145,7 +146,7 @@ pub unsafe extern "C" fn sw_node_descriptor(node: u64, descriptor: *mut c_int) -
 pub unsafe extern "C" fn sw_node_rest(node: u64, milliseconds: *mut u32) -> i32 {
     run(|| {
         raw::check(milliseconds, "milliseconds")?;
-        let rest = find(node)?.rest()?.as_nanos().div_ceil(1_000_000) as u32;
+        let rest = NODES.find(node)?.rest()?.as_nanos().div_ceil(1_000_000) as u32;
         // SAFETY: the caller gives room for a number.
         unsafe { raw::write(milliseconds, rest, "milliseconds") }
     })
@@ -160,7 +161,7 @@ pub unsafe extern "C" fn sw_memory_register(node: u64, first: *mut c_void, lengt
     run(|| {
         raw::check(memory, "memory")?;
         // SAFETY: the mover calls it only for memory that is not lent yet, and the caller promises the rest.
-        let number = find(node)?.register(first.addr(), length, || unsafe { raw::borrow(first, length) })?;
+        let number = NODES.find(node)?.register(first.addr(), length, || unsafe { raw::borrow(first, length) })?;
         // SAFETY: the caller gives room for a number.
         unsafe { raw::write(memory, number, "memory") }
     })
@@ -175,7 +176,7 @@ pub unsafe extern "C" fn sw_memory_show(node: u64, first: *const c_void, length:
     run(|| {
         raw::check(memory, "memory")?;
         // SAFETY: as for memory that is written.
-        let number = find(node)?.show(first.addr(), length, || unsafe { raw::show(first, length) })?;
+        let number = NODES.find(node)?.show(first.addr(), length, || unsafe { raw::show(first, length) })?;
         // SAFETY: the caller gives room for a number.
         unsafe { raw::write(memory, number, "memory") }
     })
@@ -184,7 +185,7 @@ pub unsafe extern "C" fn sw_memory_show(node: u64, first: *const c_void, length:
 /// Gives memory back.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_memory_release(node: u64, memory: u64) -> i32 {
-    run(|| find(node)?.release(memory))
+    run(|| NODES.find(node)?.release(memory))
 }
 
 /// Opens memory to the peer of a connection.
@@ -202,7 +203,7 @@ pub unsafe extern "C" fn sw_memory_expose(
 ) -> i32 {
     run(|| {
         raw::check(remote, "remote")?;
-        let opened = find(node)?.expose(connection, memory, offset, length)?;
+        let opened = NODES.find(node)?.expose(connection, memory, offset, length)?;
         // SAFETY: the caller gives room for the structure.
         unsafe { raw::write(remote, Remote { bytes: opened.to_bytes() }, "remote") }
     })
@@ -224,7 +225,7 @@ pub unsafe extern "C" fn sw_memory_expose_for(
 ) -> i32 {
     run(|| {
         raw::check(remote, "remote")?;
-        let opened = find(node)?.expose_for(connection, memory, offset, length, rights(bits)?)?;
+        let opened = NODES.find(node)?.expose_for(connection, memory, offset, length, rights(bits)?)?;
         // SAFETY: the caller gives room for the structure.
         unsafe { raw::write(remote, Remote { bytes: opened.to_bytes() }, "remote") }
     })
@@ -239,7 +240,7 @@ pub unsafe extern "C" fn sw_memory_revoke(node: u64, remote: *const Remote) -> i
     run(|| {
         // SAFETY: the caller gives a structure.
         let remote = RemoteRegion::from_bytes(unsafe { raw::read(remote, "remote") }?.bytes);
-        if find(node)?.revoke(remote)? {
+        if NODES.find(node)?.revoke(remote)? {
             return Ok(());
         }
         Err(MoverError::new(Code::NoMemory, "nothing is exposed by this value, or not any more"))
@@ -262,7 +263,7 @@ pub unsafe extern "C" fn sw_connect(
         raw::check(connection, "connection")?;
         // SAFETY: the caller gives that many texts.
         let peer = addresses(&unsafe { raw::texts(planes, planes_count, PLANES_MAX, "planes") }?)?;
-        let number = find(node)?.connect(&peer, service)?;
+        let number = NODES.find(node)?.connect(&peer, service)?;
         // SAFETY: the caller gives room for a number.
         unsafe { raw::write(connection, number, "connection") }
     })
@@ -271,7 +272,7 @@ pub unsafe extern "C" fn sw_connect(
 /// Ends a connection.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_close(node: u64, connection: u64) -> i32 {
-    run(|| find(node)?.close(connection))
+    run(|| NODES.find(node)?.close(connection))
 }
 
 /// Writes into the peer's memory.
@@ -295,7 +296,7 @@ pub unsafe extern "C" fn sw_write(
         // SAFETY: the caller gives a structure.
         let remote = RemoteRegion::from_bytes(unsafe { raw::read(remote, "remote") }?.bytes);
         let immediate = (immediate != NO_IMMEDIATE).then_some(immediate);
-        find(node)?.write(connection, memory, offset, length, remote, at, immediate, context)
+        NODES.find(node)?.write(connection, memory, offset, length, remote, at, immediate, context)
     })
 }
 
@@ -318,7 +319,7 @@ pub unsafe extern "C" fn sw_read(
     run(|| {
         // SAFETY: the caller gives a structure.
         let remote = RemoteRegion::from_bytes(unsafe { raw::read(remote, "remote") }?.bytes);
-        find(node)?.read(connection, memory, offset, length, remote, at, context)
+        NODES.find(node)?.read(connection, memory, offset, length, remote, at, context)
     })
 }
 
@@ -371,7 +372,7 @@ unsafe fn post_list(
     raw::check(posted, "posted")?;
     // SAFETY: the caller gives that many steps.
     let steps = unsafe { raw::values(steps, count, LIST_MAX, "steps") }?;
-    let (done, stopped) = find(node)?.post_all(connection, reads, steps.into_iter().map(CStep::into), context)?;
+    let (done, stopped) = NODES.find(node)?.post_all(connection, reads, steps.into_iter().map(CStep::into), context)?;
     // SAFETY: the pointer was checked above.
     unsafe { raw::write(posted, done, "posted") }?;
     stopped.map_or(Ok(()), Err)
@@ -393,7 +394,7 @@ pub unsafe extern "C" fn sw_fetch_add(
     run(|| {
         // SAFETY: the caller gives a structure.
         let remote = RemoteRegion::from_bytes(unsafe { raw::read(remote, "remote") }?.bytes);
-        find(node)?.fetch_add(connection, remote, at, number, context)
+        NODES.find(node)?.fetch_add(connection, remote, at, number, context)
     })
 }
 
@@ -414,7 +415,7 @@ pub unsafe extern "C" fn sw_compare_swap(
     run(|| {
         // SAFETY: the caller gives a structure.
         let remote = RemoteRegion::from_bytes(unsafe { raw::read(remote, "remote") }?.bytes);
-        find(node)?.compare_swap(connection, remote, at, expected, swapped, context)
+        NODES.find(node)?.compare_swap(connection, remote, at, expected, swapped, context)
     })
 }
 
@@ -429,7 +430,7 @@ pub extern "C" fn sw_send(
     tag: u64,
     context: u64,
 ) -> i32 {
-    run(|| find(node)?.send(connection, memory, offset, length, tag, context))
+    run(|| NODES.find(node)?.send(connection, memory, offset, length, tag, context))
 }
 
 /// Receives a message.
@@ -443,13 +444,13 @@ pub extern "C" fn sw_receive(
     tag: u64,
     context: u64,
 ) -> i32 {
-    run(|| find(node)?.receive(connection, memory, offset, length, tag, context))
+    run(|| NODES.find(node)?.receive(connection, memory, offset, length, tag, context))
 }
 
 /// Moves packets once.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_progress(node: u64) -> i32 {
-    run(|| find(node)?.progress().map(drop))
+    run(|| NODES.find(node)?.progress().map(drop))
 }
 
 /// Takes events.
@@ -459,7 +460,7 @@ pub extern "C" fn sw_progress(node: u64) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sw_poll(node: u64, events: *mut CEvent, capacity: usize, count: *mut usize) -> i32 {
     // SAFETY: the caller gives room for `capacity` events.
-    run(|| unsafe { take(events, capacity, count, |most| find(node)?.poll(most)) })
+    run(|| unsafe { take(events, capacity, count, |most| NODES.find(node)?.poll(most)) })
 }
 
 /// Waits for events.
@@ -476,7 +477,7 @@ pub unsafe extern "C" fn sw_wait(
 ) -> i32 {
     let timeout = Duration::from_millis(timeout_ms.into());
     // SAFETY: the caller gives room for `capacity` events.
-    run(|| unsafe { take(events, capacity, count, |most| find(node)?.wait(most, timeout)) })
+    run(|| unsafe { take(events, capacity, count, |most| NODES.find(node)?.wait(most, timeout)) })
 }
 
 /// Takes events by a call, which is not made if there is no room for its results.

@@ -2,24 +2,28 @@
 #![allow(unsafe_code, reason = "memory of a caller in C is read, written and lent by address")]
 
 use crate::structs::{CEvent, Config, LogFunction};
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::{CString, c_char, c_void};
 use std::sync::Arc;
+use strandway_ffi::pointers;
+pub(crate) use strandway_ffi::pointers::{bytes, check, read, text, texts, values};
 use strandway_mover::{Code, Event, Level, LogSink, MoverError};
 
-fn invalid(what: &str) -> MoverError {
-    MoverError::new(Code::Invalid, what.to_string())
-}
-
-/// Reads a value; `what` names it in the error.
+/// Writes a result.
 ///
 /// # Safety
-/// A pointer that is neither null nor misaligned leads to a value of the type.
-pub(crate) unsafe fn read<T: Copy>(from: *const T, what: &str) -> Result<T, MoverError> {
-    if from.is_null() || !from.is_aligned() {
-        return Err(invalid(&format!("{what} is no pointer to a value")));
-    }
-    // SAFETY: the pointer is neither null nor misaligned, and the caller promises the rest.
-    Ok(unsafe { from.read() })
+/// A pointer that is neither null nor misaligned leads to room for a value of the type.
+pub(crate) unsafe fn write<T>(to: *mut T, value: T, what: &str) -> Result<(), MoverError> {
+    // SAFETY: as the caller promises.
+    Ok(unsafe { pointers::write(to, value, what) }?)
+}
+
+/// Writes a text with a zero at its end into `capacity` bytes.
+///
+/// # Safety
+/// A pointer that is not null leads to room for `capacity` bytes.
+pub(crate) unsafe fn write_text(to: *mut c_char, capacity: usize, text: &str) -> Result<(), MoverError> {
+    // SAFETY: as the caller promises.
+    Ok(unsafe { pointers::write_text(to, capacity, text) }?)
 }
 
 /// Reads a configuration whose structure may be shorter: the caller was compiled with an older header.
@@ -34,111 +38,7 @@ pub(crate) unsafe fn read_config(from: *const Config) -> Result<Config, MoverErr
         return Err(MoverError::new(Code::Version, text));
     }
     // SAFETY: the structure has the size that this library knows.
-    unsafe { read(from, "config") }
-}
-
-/// Writes a result.
-///
-/// # Safety
-/// A pointer that is neither null nor misaligned leads to room for a value of the type.
-pub(crate) unsafe fn write<T>(to: *mut T, value: T, what: &str) -> Result<(), MoverError> {
-    check(to, what)?;
-    // SAFETY: the pointer is neither null nor misaligned, and the caller promises the rest.
-    unsafe { to.write(value) };
-    Ok(())
-}
-
-/// Is there a place for a result? Asked before a call does what the result tells of.
-pub(crate) fn check<T>(to: *mut T, what: &str) -> Result<(), MoverError> {
-    match to.is_null() || !to.is_aligned() {
-        true => Err(invalid(&format!("{what} is no pointer to room for the result"))),
-        false => Ok(()),
-    }
-}
-
-/// Copies a text.
-///
-/// # Safety
-/// A pointer that is not null leads to a text with a zero at its end.
-pub(crate) unsafe fn text(from: *const c_char, what: &str) -> Result<Option<String>, MoverError> {
-    if from.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: the caller promises that a zero ends it.
-    let text = unsafe { CStr::from_ptr(from) };
-    text.to_str().map(|text| Some(text.to_string())).map_err(|_| invalid(&format!("{what} is not UTF-8")))
-}
-
-/// Copies a list of texts, of which there are at most `most`.
-///
-/// # Safety
-/// A pointer that is neither null nor misaligned leads to `count` pointers, each as for [`text`].
-pub(crate) unsafe fn texts(
-    from: *const *const c_char,
-    count: usize,
-    most: usize,
-    what: &str,
-) -> Result<Vec<String>, MoverError> {
-    if count > most {
-        return Err(invalid(&format!("{count} {what}: give at most {most}")));
-    }
-    if count > 0 {
-        // SAFETY: a list that is not empty has a first entry.
-        unsafe { read(from, what) }?;
-    }
-    (0..count)
-        .map(|at| {
-            // SAFETY: the list has `count` entries, as the caller promises; its beginning is checked.
-            let one = unsafe { text(from.add(at).read(), what) }?;
-            one.ok_or_else(|| invalid(&format!("entry {at} of {what} is null")))
-        })
-        .collect()
-}
-
-/// Copies bytes, of which there are at most `most`.
-///
-/// # Safety
-/// A pointer that is not null leads to `count` bytes.
-pub(crate) unsafe fn bytes(from: *const u8, count: usize, most: usize, what: &str) -> Result<Vec<u8>, MoverError> {
-    if from.is_null() || count > most {
-        return Err(invalid(&format!("{what}: give a pointer to at most {most} bytes, not {count}")));
-    }
-    // SAFETY: the pointer is not null, the count is small, and the caller promises the rest.
-    Ok(unsafe { std::slice::from_raw_parts(from, count) }.to_vec())
-}
-
-/// Copies a list of values, of which there are at most `most`.
-///
-/// # Safety
-/// A pointer that is neither null nor misaligned leads to `count` values.
-pub(crate) unsafe fn values<T: Copy>(
-    from: *const T,
-    count: usize,
-    most: usize,
-    what: &str,
-) -> Result<Vec<T>, MoverError> {
-    if from.is_null() || !from.is_aligned() || count > most {
-        return Err(invalid(&format!("{what}: give a pointer to at most {most} values, not {count}")));
-    }
-    // SAFETY: the pointer is neither null nor misaligned, the count is small, and the caller promises the rest.
-    Ok(unsafe { std::slice::from_raw_parts(from, count) }.to_vec())
-}
-
-/// Writes a text with a zero at its end into `capacity` bytes.
-///
-/// # Safety
-/// A pointer that is not null leads to room for `capacity` bytes.
-pub(crate) unsafe fn write_text(to: *mut c_char, capacity: usize, text: &str) -> Result<(), MoverError> {
-    check(to, "text")?;
-    if text.len() >= capacity {
-        return Err(invalid(&format!("the text needs {} bytes, but has room for {capacity}", text.len() + 1)));
-    }
-    // SAFETY: the text and its zero fit the room, and lie elsewhere.
-    unsafe {
-        std::ptr::copy_nonoverlapping(text.as_ptr(), to.cast(), text.len());
-        to.add(text.len()).write(0);
-    }
-    Ok(())
+    Ok(unsafe { read(from, "config") }?)
 }
 
 /// Writes events.

@@ -215,7 +215,7 @@ impl Script {
     }
 }
 
-/// What a rank of a job does in an operation.
+/// The part of a rank of a job in an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RankOperation {
     /// Takes part in a collective of messages, in a multicast, or in a collective that switches perform.

@@ -7,6 +7,7 @@ use crate::topology::NodeId;
 use std::collections::BTreeMap;
 use strandway_proto::account::{Spent, Waits};
 use strandway_proto::aggregate::Counts;
+use strandway_proto::counters;
 use strandway_proto::path::{PathCounts, PathEvent, PlaneStates};
 use strandway_proto::units::{Bytes, Span, Time};
 use strandway_proto::{ConnectionId, HostId, Packet, RankTimes};
@@ -145,58 +146,59 @@ impl FlowTime {
     }
 }
 
-/// Packet counts of the whole fabric.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PacketCounters {
-    /// Data packets that left hosts, retransmissions included.
-    pub sent: u64,
-    /// Data packets that arrived whole and for the first time.
-    pub delivered: u64,
-    /// Packets dropped because a queue was full.
-    pub dropped: u64,
-    /// Packets lost to faults (dead or lossy links).
-    pub lost: u64,
-    /// Data packets trimmed to their header.
-    pub trimmed: u64,
-    /// Data packets marked CE by a switch.
-    pub marked: u64,
-    /// Data packets sent again.
-    pub retransmitted: u64,
-    /// Data packets that arrived whole although the receiver already had them.
-    pub duplicates: u64,
-    /// Data packets that arrived whole and were discarded: out of order (go-back-N), beyond the receiver's window, or
-    /// for a closed connection.
-    pub discarded: u64,
-    /// Part of `dropped`: control packets and trimmed packets.
-    pub dropped_control: u64,
-    /// Part of `lost`: control packets and trimmed packets.
-    pub lost_control: u64,
-    /// Acknowledgements sent.
-    pub acks: u64,
-    /// NACKs sent.
-    pub nacks: u64,
-    /// CNPs sent.
-    pub notifications: u64,
-    /// Retransmission timeouts that found overdue packets.
-    pub timeouts: u64,
-    /// PFC pause frames sent.
-    pub pauses: u64,
-    /// Chunks that hosts cast to groups, and chunks that they sent to single hosts as repairs.
-    pub chunks: u64,
-    /// Part of `chunks`: those sent to single hosts.
-    pub repairs: u64,
-    /// Whole packets that switches added by copying: copies sent minus packets received for copying.
-    pub copies: u64,
-    /// Trimmed packets that switches added by copying: copies sent minus packets received for copying.
-    pub copies_trimmed: u64,
-    /// Whole chunks that arrived at hosts.
-    pub chunks_arrived: u64,
-    /// Chunks that hosts rebuilt from parity.
-    pub rebuilt: u64,
-    /// Fragments of gradients and sums, with their numbers, that hosts and programs of switches sent.
-    pub fragments: u64,
-    /// Such fragments that arrived at hosts, or that programs of switches kept.
-    pub fragments_arrived: u64,
+counters! {
+    /// Packet counts of the whole fabric.
+    pub struct PacketCounters {
+        /// Data packets that left hosts, retransmissions included.
+        pub sent: u64,
+        /// Data packets that arrived whole and for the first time.
+        pub delivered: u64,
+        /// Packets dropped because a queue was full.
+        pub dropped: u64,
+        /// Packets lost to faults (dead or lossy links).
+        pub lost: u64,
+        /// Data packets trimmed to their header.
+        pub trimmed: u64,
+        /// Data packets marked CE by a switch.
+        pub marked: u64,
+        /// Data packets sent again.
+        pub retransmitted: u64,
+        /// Data packets that arrived whole although the receiver already had them.
+        pub duplicates: u64,
+        /// Data packets that arrived whole and were discarded: out of order (go-back-N), beyond the receiver's window, or
+        /// for a closed connection.
+        pub discarded: u64,
+        /// Part of `dropped`: control packets and trimmed packets.
+        pub dropped_control: u64,
+        /// Part of `lost`: control packets and trimmed packets.
+        pub lost_control: u64,
+        /// Acknowledgements sent.
+        pub acks: u64,
+        /// NACKs sent.
+        pub nacks: u64,
+        /// CNPs sent.
+        pub notifications: u64,
+        /// Retransmission timeouts that found overdue packets.
+        pub timeouts: u64,
+        /// PFC pause frames sent.
+        pub pauses: u64,
+        /// Chunks that hosts cast to groups, and chunks that they sent to single hosts as repairs.
+        pub chunks: u64,
+        /// Part of `chunks`: those sent to single hosts.
+        pub repairs: u64,
+        /// Whole packets that switches added by copying: copies sent minus packets received for copying.
+        pub copies: u64,
+        /// Trimmed packets that switches added by copying: copies sent minus packets received for copying.
+        pub copies_trimmed: u64,
+        /// Whole chunks that arrived at hosts.
+        pub chunks_arrived: u64,
+        /// Chunks that hosts rebuilt from parity.
+        pub rebuilt: u64,
+        /// Fragments of gradients and sums, with their numbers, that hosts and programs of switches sent.
+        pub fragments: u64,
+        /// Such fragments that arrived at hosts, or that programs of switches kept.
+        pub fragments_arrived: u64,
+    }
 }
 
 impl PacketCounters {

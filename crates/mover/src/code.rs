@@ -1,6 +1,7 @@
 //! Errors as stable numbers, each with its text.
 
 use std::fmt;
+use strandway_ffi::Failure;
 use strandway_udp::{Error, Reason, Refusal};
 
 macro_rules! codes {
@@ -120,6 +121,19 @@ impl fmt::Display for MoverError {
 }
 
 impl std::error::Error for MoverError {}
+
+/// For functions of a C interface, whose own failures have the same numbers.
+impl From<Failure> for MoverError {
+    fn from(failure: Failure) -> MoverError {
+        MoverError::new(Code::from_number(failure.code).unwrap_or(Code::Internal), failure.text)
+    }
+}
+
+impl From<MoverError> for Failure {
+    fn from(error: MoverError) -> Failure {
+        Failure::new(error.code as i32, error.text)
+    }
+}
 
 impl From<Error> for MoverError {
     fn from(error: Error) -> MoverError {

@@ -5,6 +5,8 @@
 //! follows the ESA sheet, section 8.4; its layout on the wire is in [`crate::wire::aggregate`]. A fragment belongs to
 //! no connection.
 
+use crate::counters;
+
 /// The kind of a fragment's packet. ESA sheet, section 8.4; the numbers are those on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -174,85 +176,53 @@ pub fn key_of(number: u32, near: u64) -> Option<u64> {
     near.checked_sub(WRAP - ahead)
 }
 
-/// Counters of a job's fragments, at switches, servers and workers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Workers' fragments that were sent for the first time.
-    pub sent: u64,
-    /// Workers' fragments that were sent again.
-    pub resent: u64,
-    /// Workers' fragments that are in a sum that a switch completed.
-    pub merged: u64,
-    /// Sums that switches completed.
-    pub completed: u64,
-    /// Fragments that took over a slot of a lower priority.
-    pub preemptions: u64,
-    /// Fragments of this job that lost their slot in this way.
-    pub evicted: u64,
-    /// Fragments that found no slot.
-    pub refused: u64,
-    /// Slots whose priority fell to zero.
-    pub decayed: u64,
-    /// Fragments that were in their slot's sum already.
-    pub duplicates: u64,
-    /// Fragments that do not fit their slot, or whose job is unknown here.
-    pub odd: u64,
-    /// Packets with elements that reached the server.
-    pub server_packets: u64,
-    /// Wire bytes of those packets.
-    pub server_bytes: u64,
-    /// Sums that the server completed.
-    pub server_completed: u64,
-    /// [`Kind::Remind`] packets of workers.
-    pub reminders: u64,
-    /// [`Kind::Flush`] packets of the server.
-    pub flushes: u64,
-    /// [`Kind::Solicit`] packets of the server.
-    pub solicits: u64,
-    /// Results that a worker already had.
-    pub late_results: u64,
-    /// Fragments that travelled as floats.
-    pub floats: u64,
-    /// Results with [`Marks::CONGESTED`].
-    pub congested: u64,
-    /// Keys for which a worker was asked after it had forgotten them.
-    pub obsolete: u64,
-    /// The sum of the times that slots were in use, in picoseconds.
-    pub slot_time: u128,
-    /// The part of it in which no fragment arrived for longer than a round trip.
-    pub idle_time: u128,
-}
-
-impl Counts {
-    /// Adds the counters of another place.
-    pub fn add(&mut self, other: &Counts) {
-        let pairs = [
-            (&mut self.sent, other.sent),
-            (&mut self.resent, other.resent),
-            (&mut self.merged, other.merged),
-            (&mut self.completed, other.completed),
-            (&mut self.preemptions, other.preemptions),
-            (&mut self.evicted, other.evicted),
-            (&mut self.refused, other.refused),
-            (&mut self.decayed, other.decayed),
-            (&mut self.duplicates, other.duplicates),
-            (&mut self.odd, other.odd),
-            (&mut self.server_packets, other.server_packets),
-            (&mut self.server_bytes, other.server_bytes),
-            (&mut self.server_completed, other.server_completed),
-            (&mut self.reminders, other.reminders),
-            (&mut self.flushes, other.flushes),
-            (&mut self.solicits, other.solicits),
-            (&mut self.late_results, other.late_results),
-            (&mut self.floats, other.floats),
-            (&mut self.congested, other.congested),
-            (&mut self.obsolete, other.obsolete),
-        ];
-        for (all, more) in pairs {
-            *all += more;
-        }
-        self.slot_time += other.slot_time;
-        self.idle_time += other.idle_time;
+counters! {
+    /// Counters of a job's fragments, at switches, servers and workers.
+    pub struct Counts {
+        /// Workers' fragments that were sent for the first time.
+        pub sent: u64,
+        /// Workers' fragments that were sent again.
+        pub resent: u64,
+        /// Workers' fragments that are in a sum that a switch completed.
+        pub merged: u64,
+        /// Sums that switches completed.
+        pub completed: u64,
+        /// Fragments that took over a slot of a lower priority.
+        pub preemptions: u64,
+        /// Fragments of this job that lost their slot in this way.
+        pub evicted: u64,
+        /// Fragments that found no slot.
+        pub refused: u64,
+        /// Slots whose priority fell to zero.
+        pub decayed: u64,
+        /// Fragments that were in their slot's sum already.
+        pub duplicates: u64,
+        /// Fragments that do not fit their slot, or whose job is unknown here.
+        pub odd: u64,
+        /// Packets with elements that reached the server.
+        pub server_packets: u64,
+        /// Wire bytes of those packets.
+        pub server_bytes: u64,
+        /// Sums that the server completed.
+        pub server_completed: u64,
+        /// [`Kind::Remind`] packets of workers.
+        pub reminders: u64,
+        /// [`Kind::Flush`] packets of the server.
+        pub flushes: u64,
+        /// [`Kind::Solicit`] packets of the server.
+        pub solicits: u64,
+        /// Results that a worker already had.
+        pub late_results: u64,
+        /// Fragments that travelled as floats.
+        pub floats: u64,
+        /// Results with [`Marks::CONGESTED`].
+        pub congested: u64,
+        /// Keys for which a worker was asked after it had forgotten them.
+        pub obsolete: u64,
+        /// The sum of the times that slots were in use, in picoseconds.
+        pub slot_time: u128,
+        /// The part of it in which no fragment arrived for longer than a round trip.
+        pub idle_time: u128,
     }
 }
 

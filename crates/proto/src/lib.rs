@@ -12,6 +12,7 @@ pub mod cast;
 pub mod congestion;
 mod connection;
 pub mod control_message;
+mod counters;
 mod credit;
 mod endpoint;
 pub mod environment;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// The crates from the bottom up. Crates on one line must not depend on each other.
 const LAYERS: [&[&str]; 9] = [
-    &["proto"],
+    &["proto", "ffi"],
     &["fabric", "erasure"],
     &["collective", "switch", "serving", "report"],
     &["sim", "udp", "namespaces", "import"],
@@ -145,10 +145,11 @@ fn files_with(wanted: &str, folder: &std::path::Path, found: &mut Vec<String>) {
 
 /// Crates that may have `unsafe`, and the files that have it: functions for C, instructions of vectors, memory of callers
 /// that is lent, memory that processes of a host share, and prefetches.
-const WITH_UNSAFE: [(&str, &[&str]); 7] = [
+const WITH_UNSAFE: [(&str, &[&str]); 8] = [
     ("backend", &["calls.rs", "raw.rs"]),
     ("c", &["calls.rs", "raw.rs"]),
     ("erasure", &["kernel.rs", "x86.rs"]),
+    ("ffi", &["pointers.rs"]),
     ("group", &["mapping.rs", "memory.rs"]),
     ("nccl", &["calls.rs"]),
     ("python", &["wire.rs"]),

@@ -85,7 +85,7 @@ impl CollectiveKeys {
     }
 }
 
-/// What makes a schedule for so many ranks possible.
+/// The remedy for a number of ranks that a schedule does not allow.
 fn remedy(error: ScheduleError, size: u32) -> String {
     match error {
         ScheduleError::NotAPowerOfTwo | ScheduleError::CannotDouble => {

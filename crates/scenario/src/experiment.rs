@@ -45,9 +45,9 @@ pub struct Experiment {
     pub classes: Vec<String>,
     /// All operations of the run. Programs, tallies and reports name them by their index.
     pub operations: Vec<Operation>,
-    /// What reports say of the workload's collectives.
+    /// The facts for reports about the workload's collectives.
     pub collectives: Vec<CollectivePlan>,
-    /// What reports say of the workload's training jobs that have scripts.
+    /// The facts for reports about the workload's training jobs that have scripts.
     pub jobs: Vec<JobPlan>,
     /// The workload's jobs whose gradients switches add, for the programs of switches.
     pub aggregation: Option<Aggregation>,

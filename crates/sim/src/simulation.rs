@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use strandway_collective::Programs;
 use strandway_fabric::measure::{
-    Captured, End, FlowTime, GroupSeries, LinkCounters, Measurements, PacketCounters, PathCounters, Series, WatchPoint,
+    Captured, End, FlowTime, GroupSeries, LinkCounters, Measurements, PathCounters, Series, WatchPoint,
 };
 use strandway_fabric::plan::Plan;
 use strandway_fabric::tally::Tally;
@@ -269,7 +269,7 @@ fn merge(
         m.packet_hops += slice.recorder.hops;
         m.packets.copies += slice.recorder.copies[0];
         m.packets.copies_trimmed += slice.recorder.copies[1];
-        add_packets(&mut m.packets, &slice.recorder.packets);
+        m.packets += slice.recorder.packets;
         m.paths.resize(slice.recorder.paths.len(), PathCounters::default());
         for (all, one) in m.paths.iter_mut().zip(&slice.recorder.paths) {
             all.sent += one.sent;
@@ -399,23 +399,6 @@ fn add_all(all: &mut Vec<Vec<u64>>, one: &[Vec<u64>]) {
     for (a, b) in all.iter_mut().zip(one) {
         add_points(a, b);
     }
-}
-
-fn add_packets(all: &mut PacketCounters, one: &PacketCounters) {
-    all.lost += one.lost;
-    all.discarded += one.discarded;
-    all.lost_control += one.lost_control;
-    all.dropped_control += one.dropped_control;
-    all.acks += one.acks;
-    all.nacks += one.nacks;
-    all.notifications += one.notifications;
-    all.pauses += one.pauses;
-    all.chunks += one.chunks;
-    all.repairs += one.repairs;
-    all.chunks_arrived += one.chunks_arrived;
-    all.rebuilt += one.rebuilt;
-    all.fragments += one.fragments;
-    all.fragments_arrived += one.fragments_arrived;
 }
 
 /// A fingerprint of the run: for each host, its program's posts and events with their times; then the counters of every

@@ -188,7 +188,7 @@ impl Pool {
     /// Adds the counters up to `now`.
     pub(crate) fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {
         for (&job, counts) in &self.counts {
-            into.entry(job).or_default().add(counts);
+            *into.entry(job).or_default() += *counts;
         }
         for slot in self.slots.iter().filter(|slot| slot.key != 0) {
             let counts = into.entry(slot.job()).or_default();

@@ -281,6 +281,6 @@ impl Program for SelfClocked {
     }
 
     fn count(&self, _now: Time, into: &mut BTreeMap<u16, Counts>) {
-        into.entry(self.job.shape.number).or_default().add(&self.counts);
+        *into.entry(self.job.shape.number).or_default() += self.counts;
     }
 }

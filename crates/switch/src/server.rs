@@ -499,6 +499,6 @@ impl Program for Server {
     }
 
     fn count(&self, _now: Time, into: &mut BTreeMap<u16, Counts>) {
-        into.entry(self.job.shape.number).or_default().add(&self.counts);
+        *into.entry(self.job.shape.number).or_default() += self.counts;
     }
 }

@@ -288,7 +288,7 @@ impl Program for SwitchMlProgram {
     fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {
         for (&(job, _), share) in &self.shares {
             let counts = into.entry(job).or_default();
-            counts.add(&share.counts);
+            *counts += share.counts;
             counts.slot_time += u128::from(now.since(share.since).0) * u128::from(share.open);
         }
     }

@@ -391,6 +391,6 @@ impl Program for Worker {
     }
 
     fn count(&self, _now: Time, into: &mut BTreeMap<u16, Counts>) {
-        into.entry(self.job.shape.number).or_default().add(&self.counts);
+        *into.entry(self.job.shape.number).or_default() += self.counts;
     }
 }

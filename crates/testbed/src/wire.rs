@@ -360,7 +360,7 @@ fn execute(
     Ok(measurements(plan, shared, end, stopped))
 }
 
-/// What was measured of a run that ended in this way. `stopped`: when, if it did not end by itself.
+/// The measurements of a run that ended in this way. `stopped`: when, if it did not end by itself.
 fn measurements(plan: &Plan, shared: Shared<'_>, end: End, stopped: Time) -> Measurements {
     let rows = plan.flows.len();
     let flows: Vec<FlowRecord> = (0..rows)
@@ -408,19 +408,23 @@ fn no_switch_programs() -> WireError {
 }
 
 fn sum(connections: &[ConnectionStats]) -> PacketCounters {
-    connections.iter().fold(PacketCounters::default(), |sum, c| PacketCounters {
-        sent: sum.sent + c.sent,
-        delivered: sum.delivered + c.delivered,
-        trimmed: sum.trimmed + c.trimmed,
-        marked: sum.marked + c.marked,
-        retransmitted: sum.retransmitted + c.retransmitted,
-        duplicates: sum.duplicates + c.duplicates,
-        acks: sum.acks + c.acks,
-        nacks: sum.nacks + c.nacks,
-        notifications: sum.notifications + c.notifications,
-        timeouts: sum.timeouts + c.timeouts,
-        ..sum
-    })
+    let mut sum = ConnectionStats::NONE;
+    connections.iter().for_each(|one| sum += *one);
+    let ConnectionStats { sent, delivered, trimmed, marked, retransmitted, duplicates, .. } = sum;
+    let ConnectionStats { acks, nacks, notifications, timeouts, .. } = sum;
+    PacketCounters {
+        sent,
+        delivered,
+        trimmed,
+        marked,
+        retransmitted,
+        duplicates,
+        acks,
+        nacks,
+        notifications,
+        timeouts,
+        ..PacketCounters::NONE
+    }
 }
 
 /// Converts a span to the standard library's type.

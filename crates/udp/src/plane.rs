@@ -16,6 +16,7 @@ use nix::libc::sock_filter;
 use std::collections::VecDeque;
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use strandway_proto::counters;
 use tunnel::Tunnel;
 
 /// The most bytes of one send: what a UDP datagram over IPv6 can hold, less some.
@@ -36,25 +37,26 @@ pub(crate) fn batch_of(length: usize) -> usize {
     (BATCH_BYTES / length.max(1)).clamp(1, SEGMENTS_MAX)
 }
 
-/// Counters of a plane.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PlaneCounters {
-    /// Datagrams handed to the kernel.
-    pub sent: u64,
-    /// Their bytes, without UDP and IP headers.
-    pub sent_bytes: u64,
-    /// System calls for sending.
-    pub send_calls: u64,
-    /// Datagrams received.
-    pub received: u64,
-    /// Those among them that came by the socket for urgent datagrams.
-    pub urgent: u64,
-    /// Their bytes.
-    pub received_bytes: u64,
-    /// System calls for receiving, including those that found nothing.
-    pub receive_calls: u64,
-    /// Datagrams that the kernel refused to send (no route, interface down, firewall).
-    pub refused: u64,
+counters! {
+    /// Counters of a plane.
+    pub struct PlaneCounters {
+        /// Datagrams handed to the kernel.
+        pub sent: u64,
+        /// Their bytes, without UDP and IP headers.
+        pub sent_bytes: u64,
+        /// System calls for sending.
+        pub send_calls: u64,
+        /// Datagrams received.
+        pub received: u64,
+        /// Those among them that came by the socket for urgent datagrams.
+        pub urgent: u64,
+        /// Their bytes.
+        pub received_bytes: u64,
+        /// System calls for receiving, including those that found nothing.
+        pub receive_calls: u64,
+        /// Datagrams that the kernel refused to send (no route, interface down, firewall).
+        pub refused: u64,
+    }
 }
 
 pub(crate) struct Plane {

@@ -1,4 +1,4 @@
-//! What a worker is told about its switch, and what it tells of a reduction.
+//! The settings of a worker of a switch, and the outcome of a reduction.
 
 use super::terms;
 use std::fmt;

@@ -62,7 +62,7 @@ impl InNetwork {
     pub fn counters(&self) -> PlaneCounters {
         let mut all = self.past.0;
         if let Some(session) = &self.session {
-            add_counters(&mut all, session.counters());
+            all += session.counters();
         }
         all
     }
@@ -71,7 +71,7 @@ impl InNetwork {
     pub fn counts(&mut self) -> Counts {
         let mut all = self.past.1;
         if let Some(session) = &mut self.session {
-            all.add(&session.counts());
+            all += session.counts();
         }
         all
     }
@@ -88,21 +88,10 @@ impl InNetwork {
 
     fn end_session(&mut self) {
         if let Some(mut session) = self.session.take() {
-            add_counters(&mut self.past.0, session.counters());
-            self.past.1.add(&session.counts());
+            self.past.0 += session.counters();
+            self.past.1 += session.counts();
         }
     }
-}
-
-fn add_counters(all: &mut PlaneCounters, more: PlaneCounters) {
-    all.sent += more.sent;
-    all.sent_bytes += more.sent_bytes;
-    all.send_calls += more.send_calls;
-    all.received += more.received;
-    all.urgent += more.urgent;
-    all.received_bytes += more.received_bytes;
-    all.receive_calls += more.receive_calls;
-    all.refused += more.refused;
 }
 
 impl Team {

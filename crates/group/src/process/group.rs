@@ -308,7 +308,7 @@ impl Group {
         }
     }
 
-    /// What a call reads and writes at this rank.
+    /// The ranges that a call reads and writes at this rank.
     fn ranges<'c>(&self, job: &'c CollectiveCall) -> Ranges<'c> {
         let mut spans: Vec<(&BufferRange, bool)> = Vec::new();
         let (mut reduces, mut target, mut counts) = (false, 0, Vec::new());

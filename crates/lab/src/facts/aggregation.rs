@@ -29,7 +29,7 @@ pub(super) fn facts(experiment: &Experiment, measured: &Measurements) -> Option<
         times.push(time.map(|time| time.as_us()));
         let of_one = job.keys() * u64::from(job.iterations);
         keys += of_one;
-        all.add(&counts);
+        all += counts;
         named.push(one(collective.name.clone(), time.map(|time| time.as_us()), &counts, of_one, area));
     }
     let mut ended: Vec<f64> = times.iter().copied().collect::<Option<_>>().unwrap_or_default();

@@ -6,7 +6,7 @@ use crate::packet::{Packet, Ports};
 use crate::units::Time;
 use std::cmp::Reverse;
 
-/// What leaves without a connection.
+/// Packets that leave without a connection.
 #[derive(Default)]
 pub(super) struct Unconnected {
     /// Chunks to send; `None` before the first one.

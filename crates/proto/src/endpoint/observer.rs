@@ -1,4 +1,4 @@
-//! What can be read of an endpoint and its connections. Reading changes nothing.
+//! The readable state of an endpoint and its connections. Reading changes nothing.
 
 use super::Endpoint;
 use super::table::SlotState;
@@ -18,7 +18,7 @@ const NONE: ConnectionStats = ConnectionStats::NONE;
 pub struct Observer<'a>(&'a Endpoint);
 
 impl Endpoint {
-    /// What can be read of it.
+    /// Its readable state.
     #[inline]
     pub const fn observe(&self) -> Observer<'_> {
         Observer(self)

@@ -73,7 +73,7 @@ impl Calling {
     }
 }
 
-/// What a node needs to greet and to be greeted.
+/// The means of a node to greet and to be greeted.
 pub(super) struct Greeting {
     pub(super) terms: Terms,
     pub(super) cookies: Cookies,

@@ -1,4 +1,4 @@
-//! What can be read of a node and its connections. Reading changes nothing.
+//! The readable state of a node and its connections. Reading changes nothing.
 
 use super::{Connection, Node};
 use crate::address::is_ipv4;
@@ -16,7 +16,7 @@ use strandway_proto::path::PathState;
 pub struct NodeObserver<'a>(&'a Node);
 
 impl Node {
-    /// What can be read of it.
+    /// Its readable state.
     pub const fn observe(&self) -> NodeObserver<'_> {
         NodeObserver(self)
     }

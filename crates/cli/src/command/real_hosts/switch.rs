@@ -257,7 +257,7 @@ fn json(status: &SwitchStatus) -> String {
         for (held, registers, more) in status.ports.iter().filter_map(|port| port.jobs.get(&job.number)) {
             slots += held;
             server_keys += registers;
-            counts.add(more);
+            counts += *more;
         }
         serde_json::json!({
             "job": job.number,
