@@ -120,7 +120,8 @@ fn the_lower_crates_need_nothing_from_outside() {
     assert!(aggregator.contains("switch") && !aggregator.contains("sim"), "{aggregator:?}");
     let own = ["group", "proto", "udp"].map(String::from).into();
     assert_eq!(dependencies(&manifests["files"]).0, own, "of ours, files depends on these alone");
-    let wire = ["proto", "udp"].map(String::from).into();
+    assert_eq!(dependencies(&manifests["ffi"]), (BTreeSet::new(), false), "ffi depends on nothing");
+    let wire = ["ffi", "proto", "udp"].map(String::from).into();
     assert_eq!(dependencies(&manifests["mover"]).0, wire, "of ours, mover depends on these alone");
     let (reproduce, _) = dependencies(&manifests["reproduce"]);
     assert!(reproduce.contains("lab") && !reproduce.contains("udp"), "{reproduce:?}");
