@@ -12,7 +12,7 @@ use crate::facts::map;
 use connected::cuts_off;
 use std::collections::BTreeMap;
 use strandway_fabric::{LinkId, NodeId, Topology};
-use strandway_import::{Problem, Problems};
+use strandway_import::{Problem, Problems, nearest};
 use strandway_proto::path::PathConfig;
 use strandway_proto::units::Span;
 use strandway_report::numbers::us;
@@ -465,9 +465,14 @@ impl Measure {
             return Err(wrong("", &baseline.scenario, what, "raise run.time_limit, or repair the scenario"));
         }
         if let Some(key) = &question.value {
-            let Some(value) = baseline.values().get(key).copied().flatten().filter(|value| *value > 0.0) else {
-                let remedy = "name a number above 0 of the JSON report, such as jobs.job.iteration_us or fct_us.p99";
-                return Err(wrong("--value", key, "is no value of this scenario's report", remedy));
+            let mut values = baseline.values();
+            values.retain(|_, value| value.is_some_and(|value| value > 0.0));
+            let Some(value) = values.get(key).copied().flatten() else {
+                let remedy = match nearest(key, values.keys().map(String::as_str)) {
+                    Some(name) => format!("did you mean `{name}`?"),
+                    None => "name a number above 0 of the JSON report, such as fct_us.p99".to_string(),
+                };
+                return Err(wrong("--value", key, "is no value of this scenario's report", &remedy));
             };
             return Ok(Measure { of: vec![(key.clone(), value)], words: "" });
         }

@@ -153,6 +153,7 @@ fn other_values_and_workloads_can_be_asked_for() {
     assert_eq!(found(text, &loss).value, "packets.acks");
     for (question, wanted) in [
         (Question { value: Some("fct_us.typo".into()), ..silent() }, "is no value of this scenario's report"),
+        (Question { value: Some("packets.ack".into()), ..silent() }, "did you mean `packets.acks`?"),
         (Question { at: vec![Span::from_ms(900)], ..silent() }, "is after the end of the run without a failure"),
         (
             Question { moments: 1000, each: Some(0), effects: vec![Effect::Visible, Effect::Silent], ..silent() },

@@ -232,7 +232,10 @@ fn mistakes_are_explained_together() {
         (&["service.model=llama3-405b", "service.tp=1"], "leaves no memory for KV caches"),
         (&["service.input=many"], "is no length"),
         (&["service.input=9..3"], "is no range of lengths"),
-        (&["service.trace=none.jsonl"], "cannot be read"),
+        (&["service.trace=none.jsonl"], "service[0].trace = \"none.jsonl\": cannot be read"),
+        (&["service.times=none.csv"], "service[0].times = \"none.csv\": cannot be read"),
+        (&["service.output=none.csv"], "service[0].output = \"none.csv\": cannot be read"),
+        (&["service.kv_nics=9"], "is more than the 8 NICs of a server"),
         (&["service.update=chain"], "belongs to a weight update"),
         (&["service.kv_tokens=10"], "have room for no request"),
         (&["service.replicas=4"], "unknown key"),
@@ -241,6 +244,9 @@ fn mistakes_are_explained_together() {
         let said = problems(changes);
         assert!(said.contains(wanted), "{changes:?}: {said}");
     }
+    assert_eq!(problems(&["service.tp=3"]).lines().count(), 1, "a degree of both pools is told once");
+    let said = problems(&["service.input=9..3", "service.output=few", "service.placement=far"]);
+    assert_eq!(said.lines().count(), 3, "{said}");
     let said = problems(&["service.model=x", "service.rate=-1", "service.prefill=0"]);
     assert_eq!(said.lines().filter(|line| line.contains("service[0].")).count(), 3, "{said}");
 }

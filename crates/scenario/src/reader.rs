@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fmt::Display;
 use strandway_fabric::quantity::{self, QuantityError, Size};
-use strandway_import::{Problem, nearest};
+use strandway_import::{Problem, Problems, nearest};
 use strandway_proto::units::{Bytes, Rate, Span};
 use toml::{Table, Value};
 
@@ -127,6 +127,15 @@ impl<'a> Section<'a> {
                 self.wrong(key, "must be text", "put it between quotes");
                 None
             }
+        }
+    }
+
+    /// Reports that the file which a key names cannot be read, with the key and its value.
+    pub(crate) fn unread(&self, key: &str, problems: Problems) {
+        let written = self.table.and_then(|t| t.get(key)).and_then(Value::as_str);
+        for problem in problems.0 {
+            let file = if written == Some(problem.file.as_str()) { String::new() } else { problem.file + " " };
+            self.wrong(key, file + &problem.what, problem.remedy);
         }
     }
 

@@ -160,11 +160,11 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Service
         transfer,
         kv_nics: section.count("kv_nics", 1, 1024).map(|n| n as u32),
         skew,
-        source: requests::read(section, scenario)?,
         slo,
         spread: section.choice("placement", &["packed", "spread"]) == Some("spread"),
         sample: section.span("sample"),
         update: updates::read(section),
+        source: requests::read(section, scenario)?,
     };
     (section.sink.count() == before).then_some(written)
 }
@@ -195,13 +195,19 @@ fn pools(section: &Section<'_>, scenario: &Scenario, model: &Model) -> (Pool, Po
         pp: degree("decode_pp", pp, 1),
         ep: degree("decode_ep", ep, 0),
     };
+    // A degree of both pools is told once.
+    let mut told = Vec::new();
     for (pool, name) in [(&prefill, "prefill"), (&decode, "decode")] {
         let key = |degree: &str| {
             let own = format!("{name}_{degree}");
             if section.has(&own) || !section.has(degree) { own } else { degree.to_string() }
         };
-        let wrong = |degree: &str, value: u32, what: String, remedy: &str| {
-            section.sink.add(&section.path(&key(degree)), value, what, remedy);
+        let mut wrong = |degree: &str, value: u32, what: String, remedy: &str| {
+            let path = section.path(&key(degree));
+            if !told.contains(&path) {
+                section.sink.add(&path, value, what, remedy);
+                told.push(path);
+            }
         };
         if !model.heads.is_multiple_of(pool.tp.into()) {
             wrong("tp", pool.tp, format!("does not divide the model's {} heads", model.heads), "write a divisor");

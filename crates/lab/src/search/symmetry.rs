@@ -1,11 +1,11 @@
 //! Parts of a fabric that are alike: its symmetry under the traffic of a run, by colour refinement.
 //!
-//! Every node begins with a colour made of its kind and, for hosts, of the roles that it plays in jobs and of its
-//! traffic. Then each node's colour takes in those of its neighbours over links (with their level, rate and faults) and
-//! over traffic (with bytes and the number of links between both), until no class splits any more. Collectives are
-//! nodes, too. Two parts with different colours are never alike; two with the same colour are alike in every property
-//! that this looks at, which excludes seeds, hashes, and noise of compute times. Planes count as alike unless faults
-//! tell them apart.
+//! Every node begins with a colour made of its kind and, for hosts, of the roles that it plays in jobs and services
+//! and of its traffic. Then each node's colour takes in those of its neighbours over links (with their level, rate
+//! and faults) and over traffic (with bytes and the number of links between both), until no class splits any more.
+//! Collectives are nodes, too. Two parts with different colours are never alike; two with the same colour are alike
+//! in every property that this looks at, which excludes seeds, hashes, and noise of compute times. Planes count as
+//! alike unless faults tell them apart.
 
 use std::collections::BTreeMap;
 use strandway_collective::{Operation, RankOperation};
@@ -93,6 +93,7 @@ impl Graph {
         graph.links(topology);
         graph.flows(experiment);
         graph.jobs(experiment);
+        graph.services(experiment);
         graph.collectives(experiment);
         for operation in &experiment.operations {
             match operation {
@@ -178,6 +179,39 @@ impl Graph {
                 let colour = &mut self.colours[experiment.plan.topology.host(*host).0 as usize];
                 // Several ranks may share a host.
                 *colour = colour.wrapping_add(mix(6, role));
+            }
+        }
+    }
+
+    /// The roles of hosts in services. No two replicas are alike, since each has requests of its own; the NICs of a
+    /// replica that only carry its KV caches are.
+    fn services(&mut self, experiment: &Experiment) {
+        let topology = &experiment.plan.topology;
+        for (number, plan) in (1u64..).zip(&experiment.services) {
+            let service = &plan.service;
+            let node = |place: u32| topology.host(service.hosts[place as usize]).0;
+            for (replica, made) in (1u64..).zip(&service.replicas) {
+                let ordered = made.exchange.is_some() || made.stages.len() > 1;
+                for (stage, nics) in (1u64..).zip(&made.stages) {
+                    for (at, place) in (0u64..).zip(nics) {
+                        let order = if ordered { at + 2 } else { u64::from(at > 0) };
+                        let carries = u64::from(made.lanes.contains(place));
+                        let role = mix(mix(mix(number, replica), stage), order * 2 + carries);
+                        // Several replicas may share a NIC.
+                        let colour = &mut self.colours[node(*place) as usize];
+                        *colour = colour.wrapping_add(mix(12, role));
+                    }
+                }
+            }
+            let router = &mut self.colours[node(service.router) as usize];
+            *router = router.wrapping_add(mix(13, number));
+            for prefill in 0..service.prefill {
+                for decode in service.prefill..service.replicas.len() as u32 {
+                    for (from, to) in service.lanes(prefill, decode) {
+                        let [from, to] = [from, to].map(|place| service.hosts[place as usize]);
+                        self.traffic(topology, from, to, mix(14, number));
+                    }
+                }
             }
         }
     }
@@ -287,6 +321,18 @@ mod tests {
         assert_eq!(classes(&fault), [1, 1, 2, 0]);
         let link = fault.replace("switch = \"spine1\"", "between = [\"leaf2\", \"spine1\"]");
         assert_eq!(classes(&link), [2, 2, 2, 0]);
+    }
+
+    #[test]
+    fn replicas_of_a_service_differ_and_their_other_nics_do_not() {
+        // Three replicas with a leader and three other NICs each, and a server without work, each below its own leaf.
+        let service = format!("{FABRIC}[servers]\ngpus = 4\n[[service]]\nprefill = 2\ndecode = 1\nrequests = 4\n");
+        assert_eq!(classes(&service), [7, 4, 1, 0]);
+        // A NIC without KV caches is another class, if it is not the leader's.
+        assert_eq!(classes(&format!("{service}kv_nics = 2\n")), [10, 4, 1, 0]);
+        // Stages of two servers send activations from NIC to NIC.
+        let stages = format!("{FABRIC}[servers]\ngpus = 4\n[[service]]\npp = 2\nrequests = 4\n");
+        assert_eq!(classes(&stages), [16, 4, 1, 0]);
     }
 
     #[test]

@@ -23,6 +23,10 @@ impl Maker<'_> {
         if self.traffic.services.iter().any(|other| other.service.name == name) {
             return self.complain("name", &name, "is the name of another service", "give each one a name of its own");
         }
+        if let Some(nics) = written.kv_nics.filter(|nics| *nics > servers.nics) {
+            let what = format!("is more than the {} NICs of a server", servers.nics);
+            return self.complain("kv_nics", nics, what, "write at most that many, or more servers.nics");
+        }
         let Some(places) = self.replica_places(written, &servers) else { return };
         let mut hosts: Vec<HostId> = places.iter().flatten().map(|(server, gpu)| servers.host(*server, *gpu)).collect();
         hosts.sort_unstable();

@@ -51,8 +51,9 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Source>
             }
         }
         let speed = section.ratio("speed", 1e-6, 1e6).unwrap_or(1.0);
-        return match scenario.read(&name).and_then(|(file, text)| Ok((parse(&file, &text)?, file))) {
-            Ok((mut requests, file)) => {
+        let (file, text) = scenario.read(&name).map_err(|problems| section.unread("trace", problems)).ok()?;
+        return match parse(&file, &text) {
+            Ok(mut requests) => {
                 requests.truncate(count.map_or(usize::MAX, |n| n as usize));
                 Some(Source::Trace { requests: Arc::new(requests), speed, file })
             }
@@ -69,8 +70,9 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Source>
         section.raw("speed");
         section.wrong("speed", "has a meaning with a trace only", "write rate, or name a trace");
     }
-    let input = lengths(section, scenario, "input", 1024)?;
-    let output = lengths(section, scenario, "output", 128)?;
+    let input = lengths(section, scenario, "input", 1024);
+    let output = lengths(section, scenario, "output", 128);
+    let (input, output) = (input?, output?);
     let count = count.unwrap_or(1000);
     match section.count("users", 1, 1 << 20) {
         Some(users) => {
@@ -132,7 +134,7 @@ fn lengths(section: &Section<'_>, scenario: &Scenario, key: &'static str, defaul
     }
     match scenario.read(&text) {
         Err(problems) => {
-            section.sink.extend(problems.0);
+            section.unread(key, problems);
             None
         }
         Ok((file, text)) => match Sizes::parse(&text) {

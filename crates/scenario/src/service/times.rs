@@ -14,7 +14,7 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, disaggregated: bo
     let (file, text) = match scenario.read(&name) {
         Ok(read) => read,
         Err(problems) => {
-            section.sink.extend(problems.0);
+            section.unread("times", problems);
             return None;
         }
     };
