@@ -121,30 +121,26 @@ fn each(
 
 /// A training job of a model.
 fn one_job(sink: &Sink, scenario: &Scenario, name: String, table: &Table) -> Option<Workload> {
-    let section = Section::new(sink, name.clone(), Some(table));
-    let class = class(&section, "job");
-    let before = sink.count();
-    let common = Common {
-        size: Bytes::ZERO,
-        start: section.span("start").unwrap_or(Span::ZERO),
-        jitter: Span::ZERO,
-        messages: 1,
-        gap: Span::ZERO,
-        connections: section.count("connections", 1, 256).unwrap_or(1) as u32,
-        hosts: None,
-    };
-    let written = job::read(&section, scenario);
-    let profile = own_profile(&section);
-    keys::finish(section, "job");
-    let kind = Kind::Job(Box::new(written?));
-    (sink.count() == before)
-        .then_some(Workload { head: Head { class, section: name, common, profile, ordered: None, reads: false }, kind })
+    one_of_a_model(sink, name, table, "job", |section| job::read(section, scenario).map(|job| Kind::Job(Box::new(job))))
 }
 
 /// Inference of a model.
 fn one_service(sink: &Sink, scenario: &Scenario, name: String, table: &Table) -> Option<Workload> {
+    one_of_a_model(sink, name, table, "service", |section| {
+        service::read(section, scenario).map(|service| Kind::Service(Box::new(service)))
+    })
+}
+
+/// The workload of a model, whose messages have lengths and moments of their own.
+fn one_of_a_model(
+    sink: &Sink,
+    name: String,
+    table: &Table,
+    keys: &str,
+    read: impl FnOnce(&Section<'_>) -> Option<Kind>,
+) -> Option<Workload> {
     let section = Section::new(sink, name.clone(), Some(table));
-    let class = class(&section, "service");
+    let class = class(&section, keys);
     let before = sink.count();
     let common = Common {
         size: Bytes::ZERO,
@@ -155,10 +151,10 @@ fn one_service(sink: &Sink, scenario: &Scenario, name: String, table: &Table) ->
         connections: section.count("connections", 1, 256).unwrap_or(1) as u32,
         hosts: None,
     };
-    let written = service::read(&section, scenario);
+    let kind = read(&section);
     let profile = own_profile(&section);
-    keys::finish(section, "service");
-    let kind = Kind::Service(Box::new(written?));
+    keys::finish(section, keys);
+    let kind = kind?;
     (sink.count() == before)
         .then_some(Workload { head: Head { class, section: name, common, profile, ordered: None, reads: false }, kind })
 }
