@@ -184,7 +184,12 @@ impl WireMover {
     /// Ends all connections and the node, and gives all memory back. Calls of other threads fail at once.
     fn close(&self, py: Python<'_>) {
         let mover = lock(&self.mover).take();
-        py.detach(|| mover.as_deref().map(Mover::shut));
+        // The last one of its holders waits for the mover's thread.
+        py.detach(move || {
+            if let Some(mover) = mover {
+                mover.shut();
+            }
+        });
         // Nothing touches the memory any more.
         let owners = std::mem::take(&mut *lock(&self.owners));
         drop(owners);

@@ -63,7 +63,8 @@ class SharedNode:
         self._numbers = itertools.count(1)
         self._operations: dict[int, Operation] = {}
         self._connections: dict[int, Connection] = {}
-        threading.Thread(target=self._run, name="strandway-transport", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="strandway-transport", daemon=True)
+        self._thread.start()
 
     def connect(self, addresses: list[str], timeout: float) -> Connection:
         """A connection to the node at these addresses, one per plane."""
@@ -165,7 +166,13 @@ class SharedNode:
             if self.users:
                 return
             _nodes.pop((self.key, self.settings), None)
+        self.close()
+
+    def close(self) -> None:
+        """Closes the node. No thread of it is left, since one that runs while the interpreter ends can take the process with it."""
         self.wire.close()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
 
 
 _lock = threading.Lock()
@@ -195,7 +202,7 @@ def _close_all() -> None:
         nodes = list(_nodes.values())
         _nodes.clear()
     for node in nodes:
-        node.wire.close()
+        node.close()
 
 
 def _descriptors() -> list[int]:

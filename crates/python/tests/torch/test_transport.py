@@ -55,6 +55,29 @@ def test_writes_and_reads_move_bytes(options):
         assert torch.equal(mine, torch.arange(100_000) * 2.0)
 
 
+def _threads():
+    """The names of this process's threads that are ours."""
+    names = []
+    for task in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{task}/comm") as comm:
+                names.append(comm.read().strip())
+        except FileNotFoundError:
+            pass  # It has ended.
+    python = [thread.name for thread in threading.enumerate()]
+    return sorted(name for name in names + python if name.startswith("strandway") and "futures" not in name)
+
+
+def test_no_thread_outlives_the_last_transport():
+    before = _threads()
+    for _ in range(20):
+        one, other = a_pair()
+        one.close()
+        assert _threads() != before
+        other.close()
+        assert _threads() == before
+
+
 def test_ranges_of_both_sides():
     one, other = a_pair()
     with one, other:
