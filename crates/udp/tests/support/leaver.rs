@@ -15,9 +15,14 @@ const SILENT_MAX: usize = 16;
 /// The most turns that a peer waits for its moment.
 const TURNS_MAX: u32 = 1_000;
 
-/// The number of rounds of such a test: `few`, or as the environment says.
+fn number(variable: &str) -> Option<u32> {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok())
+}
+
+/// The number of rounds of such a test: `few`, or as `LEAVERS` says. With another `LEAVERS_SEED` they are others, so
+/// that many rounds can be dealt to several processes.
 pub(crate) fn rounds(few: u32) -> u32 {
-    std::env::var("LEAVERS").ok().and_then(|text| text.parse().ok()).unwrap_or(few)
+    number("LEAVERS").unwrap_or(few)
 }
 
 /// The moment at which a peer leaves.
@@ -96,6 +101,7 @@ struct Round {
 impl Leaver {
     pub(crate) fn new(config: Config, seed: u64) -> Leaver {
         let node = Node::bind(config).expect("a node");
+        let seed = seed + (u64::from(number("LEAVERS_SEED").unwrap_or(0)) << 8);
         Leaver {
             node,
             random: Random::new(seed, StreamKind::Workload, 3),
