@@ -169,7 +169,7 @@ class SharedNode:
         self.close()
 
     def close(self) -> None:
-        """Closes the node. No thread of it is left, since one that runs while the interpreter ends can take the process with it."""
+        """Closes the node and waits for its thread: a thread that runs while the interpreter ends can crash the process."""
         self.wire.close()
         if self._thread is not threading.current_thread():
             self._thread.join()

@@ -15,12 +15,13 @@ const SILENT_MAX: usize = 16;
 /// The most turns that a peer waits for its moment.
 const TURNS_MAX: u32 = 1_000;
 
+/// The number in a variable of the environment.
 fn number(variable: &str) -> Option<u32> {
     std::env::var(variable).ok().and_then(|text| text.parse().ok())
 }
 
-/// The number of rounds of such a test: `few`, or as `LEAVERS` says. With another `LEAVERS_SEED` they are others, so
-/// that many rounds can be dealt to several processes.
+/// The number of rounds of such a test: `few`, or the value of `LEAVERS`. Another `LEAVERS_SEED` gives other rounds, so
+/// several processes can share a long run.
 pub(crate) fn rounds(few: u32) -> u32 {
     number("LEAVERS").unwrap_or(few)
 }
