@@ -52,6 +52,12 @@ const MOMENTS: [Moment; 8] = [
     Moment::Silent,
 ];
 
+/// Calls `serve`; the round goes on.
+fn serve_on(serve: &mut dyn FnMut()) -> bool {
+    serve();
+    false
+}
+
 /// The addresses of a node, plane by plane.
 pub(crate) fn addresses(node: &Node) -> Vec<SocketAddrV6> {
     let v6 = |address| if let SocketAddr::V6(address) = address { Some(address) } else { None };
@@ -120,12 +126,17 @@ impl Leaver {
     /// taken.
     pub(crate) fn call(&mut self, to: &[SocketAddrV6], words: &[Vec<u8>], inbox: usize, serve: &mut dyn FnMut()) {
         let calling = self.node.connect(to).expect("fewer than a node may have");
-        self.live(words, inbox, serve, Some(calling));
+        self.live(words, inbox, &mut || serve_on(serve), Some(calling));
     }
 
     /// Waits for a caller, says these words and leaves.
     pub(crate) fn answer(&mut self, words: &[Vec<u8>], inbox: usize, serve: &mut dyn FnMut()) {
-        self.live(words, inbox, serve, None);
+        self.live(words, inbox, &mut || serve_on(serve), None);
+    }
+
+    /// As [`Leaver::answer`], but it waits for a caller only until `over` says that none will come.
+    pub(crate) fn answer_until(&mut self, words: &[Vec<u8>], inbox: usize, over: &mut dyn FnMut() -> bool) {
+        self.live(words, inbox, over, None);
     }
 
     /// Connects, says these words, and stays until the peer closes or `over` says so.
@@ -159,7 +170,7 @@ impl Leaver {
         }
     }
 
-    fn live(&mut self, words: &[Vec<u8>], inbox: usize, serve: &mut dyn FnMut(), calling: Option<Connection>) {
+    fn live(&mut self, words: &[Vec<u8>], inbox: usize, over: &mut dyn FnMut() -> bool, calling: Option<Connection>) {
         let until = Instant::now() + PATIENCE;
         let moment = match MOMENTS[self.random.below(MOMENTS.len() as u32) as usize] {
             // A peer that is silent and alive is waited for without end.
@@ -168,7 +179,9 @@ impl Leaver {
         };
         let mut round: Option<Round> = None;
         loop {
-            serve();
+            if over() && round.is_none() {
+                return;
+            }
             assert!(Instant::now() < until, "a round ends: {moment:?}");
             while let Some(completion) = self.node.poll() {
                 match completion {
