@@ -4,10 +4,15 @@
 //! Messages are sends of at most [`MESSAGE_MAX`] bytes, numbers are big-endian. File contents travel in *parcels*,
 //! writes into the server's memory, each a row of [`Piece`]s.
 
+mod entry;
+mod piece;
+mod reader;
+
 use super::file_error::FileError;
-use super::more::More;
-use super::names::PATH_MAX;
-use std::fmt;
+pub use entry::{Entry, Kind, Modified};
+pub use piece::Piece;
+pub use reader::{Malformed, Reader};
+use reader::{put_flagged, put_text};
 use strandway_udp::RemoteRegion;
 
 /// The protocol's version of copies of contents, modes and times; both sides must have the same.
@@ -29,61 +34,8 @@ pub(super) const RUNS_MAX: usize = 4;
 pub(super) const SIZE_MAX: u64 = 1 << 42;
 /// Bytes of a piece before its contents, for a parcel's size.
 pub(super) const PIECE_HEAD: usize = 17;
-/// The bit of an entry's kind that says that [`More`] follows.
-const KEEPS: u8 = 0x80;
 /// Bytes of a piece that ends a file.
 pub(super) const PIECE_END: usize = 37;
-
-/// The bytes are not a message or parcel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed;
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the peer sent bytes that are not a message of the protocol")
-    }
-}
-
-impl std::error::Error for Malformed {}
-
-/// The time of a file's last change, as the file system has it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Modified {
-    /// Seconds since 1970, which may be negative.
-    pub seconds: i64,
-    /// Nanoseconds beyond, below 10^9.
-    pub nanoseconds: u32,
-}
-
-/// The kind of an entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A file of this many bytes.
-    File(u64),
-    /// A directory.
-    Directory,
-    /// A symbolic link with this target.
-    Link(Vec<u8>),
-    /// Another name of the file with this path, which the copy has brought before.
-    Hard(Vec<u8>),
-}
-
-/// A file, directory or link that a client offers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The client's number for it.
-    pub id: u32,
-    /// Its place below the directory of the copy.
-    pub path: Vec<u8>,
-    /// Permission bits.
-    pub mode: u16,
-    /// The time of its last change.
-    pub modified: Modified,
-    /// Its kind.
-    pub kind: Kind,
-    /// Its other properties that are kept.
-    pub more: More,
-}
 
 /// A server's answer to an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,217 +110,24 @@ pub enum Message {
     Remove(Vec<(bool, Vec<u8>)>),
 }
 
-/// A part of a parcel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece<'a> {
-    /// Contents of a file: a whole block, or the shorter last one.
-    Block {
-        /// The file.
-        id: u32,
-        /// The block's first byte in the file.
-        offset: u64,
-        /// Its bytes.
-        bytes: &'a [u8],
-    },
-    /// All blocks of the file were sent; this is its BLAKE3 hash.
-    End {
-        /// The file.
-        id: u32,
-        /// The hash of all its bytes.
-        hash: [u8; 32],
-    },
-    /// A block of zeros.
-    Zeros {
-        /// The file.
-        id: u32,
-        /// The block's first byte in the file.
-        offset: u64,
-        /// Its length.
-        length: u32,
-    },
-    /// The client cannot continue with a file: the server must discard its bytes.
-    Abandon {
-        /// The file.
-        id: u32,
-    },
+/// The reason why a file was not copied.
+fn read_error(reader: &mut Reader<'_>) -> Result<FileError, Malformed> {
+    FileError::numbered(reader.u16()?).ok_or(Malformed)
 }
 
-/// Reads numbers and bytes from the front of a message; if bytes are missing, the result is [`Malformed`]. Numbers are
-/// big-endian.
-#[derive(Debug)]
-pub struct Reader<'a>(pub &'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
-        let (front, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
-        self.0 = rest;
-        Ok(front)
-    }
-
-    /// The next `N` bytes.
-    ///
-    /// # Errors
-    /// If they are not there; this holds for all methods below.
-    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (front, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
-        self.0 = rest;
-        Ok(*front)
-    }
-
-    /// One byte.
-    ///
-    /// # Errors
-    /// See [`Reader::array`].
-    pub fn u8(&mut self) -> Result<u8, Malformed> {
-        self.array().map(u8::from_be_bytes)
-    }
-
-    /// Two bytes.
-    ///
-    /// # Errors
-    /// See [`Reader::array`].
-    pub fn u16(&mut self) -> Result<u16, Malformed> {
-        self.array().map(u16::from_be_bytes)
-    }
-
-    /// Four bytes.
-    ///
-    /// # Errors
-    /// See [`Reader::array`].
-    pub fn u32(&mut self) -> Result<u32, Malformed> {
-        self.array().map(u32::from_be_bytes)
-    }
-
-    /// Eight bytes.
-    ///
-    /// # Errors
-    /// See [`Reader::array`].
-    pub fn u64(&mut self) -> Result<u64, Malformed> {
-        self.array().map(u64::from_be_bytes)
-    }
-
-    /// All remaining bytes.
-    pub fn rest_of_bytes(&mut self) -> &'a [u8] {
-        std::mem::take(&mut self.0)
-    }
-
-    /// The next bytes.
-    pub(super) fn bytes(&mut self, length: usize) -> Result<Vec<u8>, Malformed> {
-        self.take(length).map(<[u8]>::to_vec)
-    }
-
-    /// A flag and a text.
-    fn flagged(&mut self) -> Result<(bool, Vec<u8>), Malformed> {
-        let flag = match self.u8()? {
-            0 => false,
-            1 => true,
-            _ => return Err(Malformed),
-        };
-        Ok((flag, self.text()?))
-    }
-
-    /// Bytes after a length of two bytes, which is below [`PATH_MAX`].
-    fn text(&mut self) -> Result<Vec<u8>, Malformed> {
-        let length = usize::from(self.u16()?);
-        if length >= PATH_MAX {
-            return Err(Malformed);
+/// The answer to an entry.
+fn read_answer(reader: &mut Reader<'_>) -> Result<(u32, Answer), Malformed> {
+    let id = reader.u32()?;
+    let answer = match reader.u8()? {
+        0 => Answer::Have,
+        1 => Answer::Failed(read_error(reader)?),
+        runs if usize::from(runs) <= RUNS_MAX + 2 => {
+            let run = |_| Ok((reader.u32()?, reader.u32()?));
+            Answer::Missing((2..runs).map(run).collect::<Result<_, _>>()?)
         }
-        self.take(length).map(<[u8]>::to_vec)
-    }
-
-    /// All remaining elements, one after the other; nothing is allocated for elements that are not there.
-    fn rest<T>(&mut self, mut one: impl FnMut(&mut Self) -> Result<T, Malformed>) -> Result<Vec<T>, Malformed> {
-        let mut list = Vec::new();
-        while !self.0.is_empty() {
-            list.push(one(self)?);
-        }
-        Ok(list)
-    }
-
-    fn entry(&mut self) -> Result<Entry, Malformed> {
-        let (id, kind, mode) = (self.u32()?, self.u8()?, self.u16()?);
-        let modified = Modified { seconds: self.u64()? as i64, nanoseconds: self.u32()? };
-        if mode > 0o777 || modified.nanoseconds >= 1_000_000_000 {
-            return Err(Malformed);
-        }
-        let path = self.text()?;
-        let (kind, keeps) = (kind & !KEEPS, kind & KEEPS != 0);
-        let kind = match kind {
-            0 => Kind::File(self.u64()?),
-            1 => Kind::Directory,
-            2 => Kind::Link(self.text()?),
-            3 => Kind::Hard(self.text()?),
-            _ => return Err(Malformed),
-        };
-        let more = if keeps { More::read(self)? } else { More::default() };
-        Ok(Entry { id, path, mode, modified, kind, more })
-    }
-
-    fn file_error(&mut self) -> Result<FileError, Malformed> {
-        FileError::numbered(self.u16()?).ok_or(Malformed)
-    }
-
-    fn answer(&mut self) -> Result<(u32, Answer), Malformed> {
-        let id = self.u32()?;
-        let answer = match self.u8()? {
-            0 => Answer::Have,
-            1 => Answer::Failed(self.file_error()?),
-            runs if usize::from(runs) <= RUNS_MAX + 2 => {
-                let run = |_| Ok((self.u32()?, self.u32()?));
-                Answer::Missing((2..runs).map(run).collect::<Result<_, _>>()?)
-            }
-            _ => return Err(Malformed),
-        };
-        Ok((id, answer))
-    }
-
-    fn entries(&mut self) -> Result<Vec<Entry>, Malformed> {
-        let entries = self.rest(Reader::entry)?;
-        if entries.len() > ENTRIES_MAX { Err(Malformed) } else { Ok(entries) }
-    }
-}
-
-fn put_text(out: &mut Vec<u8>, text: &[u8]) {
-    out.extend_from_slice(&(text.len() as u16).to_be_bytes());
-    out.extend_from_slice(text);
-}
-
-fn put_flagged(out: &mut Vec<u8>, flag: bool, text: &[u8]) {
-    out.push(u8::from(flag));
-    put_text(out, text);
-}
-
-impl Entry {
-    /// Its length in a message, in bytes.
-    pub(super) fn length(&self) -> usize {
-        let kind = match &self.kind {
-            Kind::File(_) => 8,
-            Kind::Directory => 0,
-            Kind::Link(target) | Kind::Hard(target) => 2 + target.len(),
-        };
-        21 + self.path.len() + kind + self.more.length()
-    }
-
-    fn put(&self, out: &mut Vec<u8>) {
-        let number = match self.kind {
-            Kind::File(_) => 0,
-            Kind::Directory => 1,
-            Kind::Link(_) => 2,
-            Kind::Hard(_) => 3,
-        };
-        out.extend_from_slice(&self.id.to_be_bytes());
-        out.push(number | if self.more.is_nothing() { 0 } else { KEEPS });
-        out.extend_from_slice(&self.mode.to_be_bytes());
-        out.extend_from_slice(&self.modified.seconds.to_be_bytes());
-        out.extend_from_slice(&self.modified.nanoseconds.to_be_bytes());
-        put_text(out, &self.path);
-        match &self.kind {
-            Kind::File(size) => out.extend_from_slice(&size.to_be_bytes()),
-            Kind::Directory => {}
-            Kind::Link(target) | Kind::Hard(target) => put_text(out, target),
-        }
-        self.more.put(out);
-    }
+        _ => return Err(Malformed),
+    };
+    Ok((id, answer))
 }
 
 impl Message {
@@ -458,18 +217,14 @@ impl Message {
                 version: reader.u16()?,
                 block_log2: reader.u8()?,
                 slots: reader.u16()?,
-                dry_run: match reader.u8()? {
-                    0 => false,
-                    1 => true,
-                    _ => return Err(Malformed),
-                },
+                dry_run: reader.flag()?,
                 directory: reader.text()?,
             },
             2 => Message::Welcome { memory: RemoteRegion::from_bytes(reader.array()?), slots: reader.u16()? },
-            3 => Message::Refused(reader.file_error()?),
-            4 => Message::Offer(reader.entries()?),
-            5 => Message::Settle(reader.entries()?),
-            6 => Message::Answers(reader.rest(Reader::answer)?),
+            3 => Message::Refused(read_error(&mut reader)?),
+            4 => Message::Offer(Entry::read_all(&mut reader)?),
+            5 => Message::Settle(Entry::read_all(&mut reader)?),
+            6 => Message::Answers(reader.rest(read_answer)?),
             7 => {
                 let (rebuilt, count) = (reader.u64()?, reader.u8()?);
                 let freed = (0..count).map(|_| reader.u16()).collect::<Result<_, _>>()?;
@@ -481,14 +236,7 @@ impl Message {
                 Message::Progress { rebuilt, freed, results: reader.rest(result)? }
             }
             8 => Message::List { path: reader.text()?, after: reader.text()? },
-            9 => {
-                let more = match reader.u8()? {
-                    0 => false,
-                    1 => true,
-                    _ => return Err(Malformed),
-                };
-                Message::Names { more, names: reader.rest(Reader::flagged)? }
-            }
+            9 => Message::Names { more: reader.flag()?, names: reader.rest(Reader::flagged)? },
             10 => {
                 let paths = reader.rest(Reader::flagged)?;
                 if paths.len() > ENTRIES_MAX {
@@ -502,174 +250,5 @@ impl Message {
     }
 }
 
-impl Piece<'_> {
-    /// Adds it to a parcel.
-    pub fn put(&self, out: &mut Vec<u8>) {
-        match self {
-            Piece::Block { id, offset, bytes } => {
-                out.push(1);
-                out.extend_from_slice(&id.to_be_bytes());
-                out.extend_from_slice(&offset.to_be_bytes());
-                out.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
-                out.extend_from_slice(bytes);
-            }
-            Piece::End { id, hash } => {
-                out.push(2);
-                out.extend_from_slice(&id.to_be_bytes());
-                out.extend_from_slice(hash);
-            }
-            Piece::Zeros { id, offset, length } => {
-                out.push(4);
-                out.extend_from_slice(&id.to_be_bytes());
-                out.extend_from_slice(&offset.to_be_bytes());
-                out.extend_from_slice(&length.to_be_bytes());
-            }
-            Piece::Abandon { id } => {
-                out.push(3);
-                out.extend_from_slice(&id.to_be_bytes());
-            }
-        }
-    }
-
-    /// Takes the first piece from the front of a parcel; `None` at its end.
-    ///
-    /// # Errors
-    /// If the parcel does not start with a piece.
-    pub fn next<'a>(parcel: &mut &'a [u8]) -> Result<Option<Piece<'a>>, Malformed> {
-        if parcel.is_empty() {
-            return Ok(None);
-        }
-        let mut reader = Reader(parcel);
-        let piece = match reader.u8()? {
-            1 => {
-                let (id, offset, length) = (reader.u32()?, reader.u64()?, reader.u32()?);
-                Piece::Block { id, offset, bytes: reader.take(length as usize)? }
-            }
-            2 => Piece::End { id: reader.u32()?, hash: reader.array()? },
-            3 => Piece::Abandon { id: reader.u32()? },
-            4 => Piece::Zeros { id: reader.u32()?, offset: reader.u64()?, length: reader.u32()? },
-            _ => return Err(Malformed),
-        };
-        *parcel = reader.0;
-        Ok(Some(piece))
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn file_error() -> impl Strategy<Value = FileError> {
-        prop_oneof![1u16..20, 256u16..400].prop_map(|number| FileError::numbered(number).expect("a number of one"))
-    }
-
-    fn entry() -> impl Strategy<Value = Entry> {
-        let kind = prop_oneof![
-            any::<u64>().prop_map(Kind::File),
-            Just(Kind::Directory),
-            prop::collection::vec(any::<u8>(), 0..40).prop_map(Kind::Link),
-            prop::collection::vec(any::<u8>(), 0..40).prop_map(Kind::Hard)
-        ];
-        let value = prop::collection::vec(any::<u8>(), 0..20);
-        let attributes = prop::collection::vec(("user[.][a-z]{1,8}", value), 0..3);
-        let attributes = prop::option::of(attributes.prop_map(|all| {
-            all.into_iter().map(|(name, value)| (name.into_bytes(), value)).collect::<Vec<(Vec<u8>, Vec<u8>)>>()
-        }));
-        let more = (any::<bool>(), prop::option::of(any::<(u32, u32)>()), attributes)
-            .prop_map(|(sparse, owner, attributes)| More { sparse, owner, attributes });
-        let path = prop::collection::vec(any::<u8>(), 0..60);
-        (any::<u32>(), path, 0u16..0o1000, any::<i64>(), 0u32..1_000_000_000, kind, more).prop_map(
-            |(id, path, mode, seconds, nanoseconds, kind, more)| {
-                let modified = Modified { seconds, nanoseconds };
-                Entry { id, path, mode, modified, kind, more }
-            },
-        )
-    }
-
-    fn message() -> impl Strategy<Value = Message> {
-        let bytes = |most| prop::collection::vec(any::<u8>(), 0..most);
-        let runs = prop::collection::vec((any::<u32>(), any::<u32>()), 0..=RUNS_MAX);
-        let answer =
-            prop_oneof![Just(Answer::Have), runs.prop_map(Answer::Missing), file_error().prop_map(Answer::Failed)];
-        let result = prop_oneof![Just(Ok(())), file_error().prop_map(Err)];
-        prop_oneof![
-            (any::<u16>(), any::<u8>(), any::<u16>(), any::<bool>(), bytes(50)).prop_map(
-                |(version, block_log2, slots, dry_run, directory)| Message::Hello {
-                    version,
-                    block_log2,
-                    slots,
-                    dry_run,
-                    directory
-                }
-            ),
-            (any::<u64>(), any::<u64>(), any::<u16>()).prop_map(|(key, bytes, slots)| Message::Welcome {
-                memory: RemoteRegion::to_write(key, bytes >> 3),
-                slots
-            }),
-            file_error().prop_map(Message::Refused),
-            prop::collection::vec(entry(), 0..9).prop_map(Message::Offer),
-            prop::collection::vec(entry(), 0..9).prop_map(Message::Settle),
-            prop::collection::vec((any::<u32>(), answer), 0..9).prop_map(Message::Answers),
-            (
-                any::<u64>(),
-                prop::collection::vec(any::<u16>(), 0..9),
-                prop::collection::vec((any::<u32>(), result), 0..9)
-            )
-                .prop_map(|(rebuilt, freed, results)| Message::Progress { rebuilt, freed, results }),
-            (bytes(50), bytes(50)).prop_map(|(path, after)| Message::List { path, after }),
-            (any::<bool>(), prop::collection::vec((any::<bool>(), bytes(20)), 0..9))
-                .prop_map(|(more, names)| Message::Names { more, names }),
-            prop::collection::vec((any::<bool>(), bytes(20)), 0..9).prop_map(Message::Remove),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn written_files_are_read_back(message in message()) {
-            prop_assert_eq!(Message::decode(&message.encode()), Ok(message));
-        }
-
-        #[test]
-        fn the_length_of_an_entry_is_what_it_takes(entry in entry()) {
-            let mut out = Vec::new();
-            entry.put(&mut out);
-            prop_assert_eq!(out.len(), entry.length());
-        }
-
-        #[test]
-        fn any_bytes_are_read_without_a_panic_and_what_is_read_is_written_alike(message in message(), at: prop::sample::Index, byte: u8) {
-            let mut bytes = message.encode();
-            let at = at.index(bytes.len());
-            bytes[at] = byte;
-            if let Ok(read) = Message::decode(&bytes) {
-                prop_assert_eq!(read.encode(), bytes.clone());
-            }
-            bytes.truncate(at);
-            if let Ok(read) = Message::decode(&bytes) {
-                prop_assert_eq!(read.encode(), bytes);
-            }
-        }
-
-        #[test]
-        fn a_parcel_is_read_piece_by_piece(lengths in prop::collection::vec(0usize..2_000, 0..6), cut: prop::sample::Index) {
-            let contents = vec![7; 2_000];
-            let mut parcel = Vec::new();
-            let mut pieces = Vec::new();
-            for (i, length) in lengths.iter().enumerate() {
-                pieces.push(Piece::Block { id: i as u32, offset: 1 << (40 + i), bytes: &contents[..*length] });
-                pieces.push(Piece::Zeros { id: i as u32, offset: 1 << i, length: *length as u32 });
-                pieces.push(Piece::End { id: i as u32, hash: [i as u8; 32] });
-                pieces.push(Piece::Abandon { id: i as u32 });
-            }
-            pieces.iter().for_each(|piece| piece.put(&mut parcel));
-            let mut rest = &parcel[..];
-            for piece in &pieces {
-                prop_assert_eq!(Piece::next(&mut rest), Ok(Some(*piece)));
-            }
-            prop_assert_eq!(Piece::next(&mut rest), Ok(None));
-            let mut short = &parcel[..if parcel.is_empty() { 0 } else { cut.index(parcel.len()) }];
-            while let Ok(Some(_)) = Piece::next(&mut short) {}
-        }
-    }
-}
+mod tests;
