@@ -2,10 +2,12 @@
 //! (`log_analyzer/log.py`): before a run without times, after a run with the time of each operation in milliseconds.
 //! Runs with pipelines have a list per stage (`stages.rs`).
 
+mod shape;
 mod stages;
 
-use super::trace::{BYTES_MAX, Does, Kind, Operation, RANKS_MAX, RankTrace, Trace, problem};
+use super::trace::{BYTES_MAX, Kind, RANKS_MAX, Trace, problem};
 use crate::problem::Problems;
+use shape::{Shape, Stage, assemble};
 use std::collections::BTreeMap;
 use strandway_proto::units::Span;
 
@@ -59,8 +61,8 @@ struct Line {
     span: Span,
 }
 
-/// The lines of a list, and the size of each group with the line that says it.
-type Lines = (Vec<Line>, BTreeMap<Group, (Option<u32>, usize)>);
+/// The size of each group, if there is one, with the line that says it.
+type Sizes = BTreeMap<Group, (Option<u32>, usize)>;
 
 /// Parses a list. `gpus` is the number of ranks; without it the first line of the file says it.
 ///
@@ -79,11 +81,15 @@ pub fn parse(file: &str, text: &str, gpus: Option<u32>) -> Result<Trace, Problem
         })?);
     }
     let (read, sizes) = read(file, &mut lines, false)?;
-    build(file, &read, &sizes, gpus.or(said))
+    build(file, read, sizes, gpus.or(said))
 }
 
 /// Reads the head of a list and its lines. `stages`: it is of one stage of several.
-fn read(file: &str, lines: &mut dyn Iterator<Item = (usize, &str)>, stages: bool) -> Result<Lines, Problems> {
+fn read(
+    file: &str,
+    lines: &mut dyn Iterator<Item = (usize, &str)>,
+    stages: bool,
+) -> Result<(Vec<Line>, Sizes), Problems> {
     let bad = |line: usize, value: &str, what: String, remedy: &str| problem(file, Some(line), value, what, remedy);
     let (number, head) = lines.next().unwrap_or((1, ""));
     let columns: Vec<&str> = head.split(',').map(str::trim).collect();
@@ -95,7 +101,7 @@ fn read(file: &str, lines: &mut dyn Iterator<Item = (usize, &str)>, stages: bool
         }
     }
     let mut read = Vec::new();
-    let mut sizes: BTreeMap<Group, (Option<u32>, usize)> = BTreeMap::new();
+    let mut sizes = Sizes::new();
     for (number, line) in lines {
         if read.len() == LINES_MAX {
             return Err(bad(number, "", format!("is one line more than {LINES_MAX}"), "cut the list"));
@@ -217,13 +223,8 @@ fn action<'a>(name: &'a str, group: &'a str, more: &'a str, stages: bool) -> Res
     Ok(Some(Action::Collective(kind, group)))
 }
 
-/// The trace of all ranks.
-fn build(
-    file: &str,
-    lines: &[Line],
-    sizes: &BTreeMap<Group, (Option<u32>, usize)>,
-    gpus: Option<u32>,
-) -> Result<Trace, Problems> {
+/// The groups of all ranks, from the sizes that the list has. `lines`: the number of its operations.
+fn shape(file: &str, lines: usize, sizes: &Sizes, gpus: Option<u32>) -> Result<Shape, Problems> {
     let size = |group: Group| sizes.get(&group).and_then(|(size, _)| *size);
     let unsized_group = |group: Group| sizes.get(&group).is_some_and(|(size, _)| size.is_none());
     let dp = size(Group::Data);
@@ -278,10 +279,17 @@ fn build(
     if size(Group::All).is_some_and(|all| all != ranks) {
         return wrong(Group::All, format!("has another size than {ranks} ranks"));
     }
-    if lines.len() as u64 * u64::from(ranks) > super::trace::OPERATIONS_MAX as u64 {
-        return wrong(Group::Data, format!("makes {} operations of all ranks", lines.len() as u64 * u64::from(ranks)));
+    if lines as u64 * u64::from(ranks) > super::trace::OPERATIONS_MAX as u64 {
+        return wrong(Group::Data, format!("makes {} operations of all ranks", lines as u64 * u64::from(ranks)));
     }
-    let mut trace = Trace {
+    Ok(Shape { width: ranks as usize, tp: tp as usize, ep: ep as usize })
+}
+
+/// The trace of all ranks.
+fn build(file: &str, lines: Vec<Line>, sizes: Sizes, gpus: Option<u32>) -> Result<Trace, Problems> {
+    let shape = shape(file, lines.len(), &sizes, gpus)?;
+    let Shape { width, tp, ep } = shape;
+    let trace = Trace {
         file: file.to_string(),
         format: "a list of AICB (.csv)",
         noun: "line",
@@ -294,62 +302,22 @@ fn build(
         .map(String::from)
         .chain(sizes.values().any(|(size, _)| size.is_none()).then(|| {
             format!(
-                "groups without comm_group_size follow from the {ranks} ranks: tensor groups of {tp}, expert groups of {ep}, data \
-                 groups of {copies}"
+                "groups without comm_group_size follow from the {width} ranks: tensor groups of {tp}, expert groups of {ep}, data \
+                 groups of {}",
+                width / tp
             )
         }))
         .collect(),
         ..Trace::default()
     };
-    let mut numbers: BTreeMap<Vec<u32>, u32> = BTreeMap::new();
-    for rank in 0..ranks {
-        let mut mine: BTreeMap<Group, u32> = BTreeMap::new();
-        let (tensor, copy) = (rank % tp, rank / tp);
-        let mut made = RankTrace::default();
-        for (place, line) in (0u32..).zip(lines) {
-            let does = match line.does {
-                Action::Compute => Does::Compute { span: line.span, lane: 0 },
-                // Only lists of stages have these.
-                Action::Send { .. } | Action::Receive { .. } => Does::Compute { span: Span::ZERO, lane: 0 },
-                Action::Collective(kind, group) => {
-                    let number = *mine.entry(group).or_insert_with(|| {
-                        let of =
-                            |copies: &mut dyn Iterator<Item = u32>| copies.map(|copy| copy * tp + tensor).collect();
-                        let members: Vec<u32> = match group {
-                            Group::Tensor => (0..tp).map(|tensor| copy * tp + tensor).collect(),
-                            Group::Expert => of(&mut (copy / ep * ep..(copy / ep + 1) * ep)),
-                            Group::ExpertData => of(&mut (copy % ep..copies).step_by(ep as usize)),
-                            Group::Data => of(&mut (0..copies)),
-                            Group::All | Group::Pipeline | Group::Embedding => (0..ranks).collect(),
-                        };
-                        let next = numbers.len() as u32;
-                        *numbers.entry(members).or_insert(next)
-                    });
-                    let members = match group {
-                        Group::Tensor => tp,
-                        Group::Expert => ep,
-                        Group::ExpertData => copies / ep,
-                        Group::Data => copies,
-                        Group::All | Group::Pipeline | Group::Embedding => ranks,
-                    };
-                    let bytes =
-                        if kind == Kind::AllGather { line.bytes.div_ceil(members.max(1).into()) } else { line.bytes };
-                    Does::Collective { group: number, kind, bytes }
-                }
-            };
-            made.add(Operation { id: line.number as u64, does }, place.checked_sub(1));
-        }
-        trace.ranks.push(made);
-    }
-    let mut groups: Vec<(Vec<u32>, u32)> = numbers.into_iter().collect();
-    groups.sort_by_key(|(_, number)| *number);
-    trace.groups = groups.into_iter().map(|(members, _)| members).collect();
-    Ok(trace)
+    let stage = Stage { number: 1, ranks: (0..width as u32).collect(), lines, sizes };
+    assemble(file, &[stage], &[shape], trace)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::Does;
 
     const SMALL: &str = "[rank0 ~ rank7]\n\
         comm_type,comm_group,comm_group_size,msg_size,stage,dst,src,additional,_elapsed_time,algbw,busbw,count\n\

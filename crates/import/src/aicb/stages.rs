@@ -1,17 +1,9 @@
 //! Lists of AICB for runs with pipelines: a list per stage, each below a line `[ pp_stage0: [rank0, rank1, ...] ]`.
 
+use super::shape::{Shape, Stage, assemble};
 use super::{Action, Group, Line, read};
 use crate::problem::Problems;
-use crate::trace::{Does, Kind, OPERATIONS_MAX, Operation, RANKS_MAX, RankTrace, Trace, problem};
-use std::collections::BTreeMap;
-
-/// A stage: its ranks, its lines, and the sizes of its groups with the lines that say them.
-struct Stage {
-    number: usize,
-    ranks: Vec<u32>,
-    lines: Vec<Line>,
-    sizes: BTreeMap<Group, (Option<u32>, usize)>,
-}
+use crate::trace::{OPERATIONS_MAX, RANKS_MAX, Trace, problem};
 
 /// Does a list per stage begin here?
 pub(super) fn begins(line: &str) -> bool {
@@ -42,38 +34,13 @@ pub(super) fn parse(file: &str, text: &str, gpus: Option<u32>) -> Result<Trace, 
         let (read, sizes) = read(file, &mut mine, true)?;
         stages.push(Stage { number, ranks, lines: read, sizes });
     }
-    let width = stages[0].ranks.len();
-    let count = stages.len() * width;
-    if let Some(stage) = stages.iter().find(|stage| stage.ranks.len() != width) {
-        let what = format!("has {} ranks, and the first stage has {width}", stage.ranks.len());
-        return Err(bad(stage.number, what, "all stages have as many ranks"));
-    }
-    let mut seen = vec![false; count];
-    for stage in &stages {
-        for &rank in &stage.ranks {
-            match seen.get_mut(rank as usize) {
-                Some(seen) if !*seen => *seen = true,
-                _ => {
-                    let what = format!("has rank {rank} twice, or beyond the {count} ranks of all stages");
-                    return Err(bad(stage.number, what, "each rank is in one stage, from rank0 on"));
-                }
-            }
-        }
-    }
-    if let Some(gpus) = gpus.filter(|gpus| *gpus as usize != count) {
-        return Err(bad(1, format!("has {count} ranks in its stages, not {gpus}"), "leave gpus out"));
-    }
-    let operations: usize = stages.iter().map(|stage| stage.lines.len() * width).sum();
-    if count < 1 || count > RANKS_MAX as usize || operations > OPERATIONS_MAX {
-        return Err(bad(1, format!("makes {count} ranks with {operations} operations"), "cut the list"));
-    }
+    check_ranks(file, &stages, gpus)?;
     let unpaired = leave_out_unpaired(&mut stages);
     let shapes = stages.iter().map(|stage| shape(file, stage)).collect::<Result<Vec<Shape>, Problems>>()?;
     let mut trace = Trace {
         file: file.to_string(),
         format: "lists of AICB (.csv), one per stage",
         noun: "line",
-        ranks: vec![RankTrace::default(); count],
         assumed: vec![
             format!(
                 "every rank of a stage does what its list says, one operation after the other; groups in Megatron-LM's order: {}",
@@ -91,54 +58,38 @@ pub(super) fn parse(file: &str, text: &str, gpus: Option<u32>) -> Result<Trace, 
         let what = "collectives of the embedding group are in the list of one of its two stages only, and are left out";
         trace.assumed.push(format!("{unpaired} {what}"));
     }
-    let mut groups: BTreeMap<Vec<u32>, u32> = BTreeMap::new();
-    for (at, (stage, shape)) in stages.iter().zip(&shapes).enumerate() {
-        for (place, &rank) in stage.ranks.iter().enumerate() {
-            let mut made = RankTrace::default();
-            let mut mine: BTreeMap<Group, u32> = BTreeMap::new();
-            // The operation that the next one waits for: messages that are sent do not count.
-            let mut before: Option<u32> = None;
-            for (operation, line) in (0u32..).zip(&stage.lines) {
-                let peer = |next: bool| {
-                    let stage = if next { stages.get(at + 1) } else { at.checked_sub(1).map(|before| &stages[before]) };
-                    stage.map(|stage| stage.ranks[place]).ok_or_else(|| {
-                        let way = if next { "next" } else { "previous" };
-                        bad(
-                            line.number,
-                            format!("is a message of the {way} stage, which there is not"),
-                            "correct `additional`",
-                        )
-                    })
-                };
-                let does = match line.does {
-                    Action::Compute => Does::Compute { span: line.span, lane: 0 },
-                    // Of the two directions each has a tag.
-                    Action::Send { next } => Does::Send { to: peer(next)?, bytes: line.bytes, tag: u32::from(next) },
-                    Action::Receive { next } => Does::Receive { from: peer(next)?, tag: u32::from(!next) },
-                    Action::Collective(kind, group) => {
-                        let members = || shape.members(group, place, at, &stages);
-                        let number = *mine.entry(group).or_insert_with(|| {
-                            let next = groups.len() as u32;
-                            *groups.entry(members()).or_insert(next)
-                        });
-                        let ranks = shape.size(group, stages.len(), count);
-                        let bytes =
-                            if kind == Kind::AllGather { line.bytes.div_ceil(ranks.max(1) as u64) } else { line.bytes };
-                        Does::Collective { group: number, kind, bytes }
-                    }
-                };
-                made.add(Operation { id: line.number as u64, does }, before);
-                if !matches!(does, Does::Send { .. }) {
-                    before = Some(operation);
+    assemble(file, &stages, &shapes, trace)
+}
+
+/// Have all stages as many ranks, is each rank in one stage, and is their number the one that is wanted?
+fn check_ranks(file: &str, stages: &[Stage], gpus: Option<u32>) -> Result<(), Problems> {
+    let bad = |line: usize, what: String, remedy: &str| Err(problem(file, Some(line), "", what, remedy));
+    let width = stages[0].ranks.len();
+    let count = stages.len() * width;
+    if let Some(stage) = stages.iter().find(|stage| stage.ranks.len() != width) {
+        let what = format!("has {} ranks, and the first stage has {width}", stage.ranks.len());
+        return bad(stage.number, what, "all stages have as many ranks");
+    }
+    let mut seen = vec![false; count];
+    for stage in stages {
+        for &rank in &stage.ranks {
+            match seen.get_mut(rank as usize) {
+                Some(seen) if !*seen => *seen = true,
+                _ => {
+                    let what = format!("has rank {rank} twice, or beyond the {count} ranks of all stages");
+                    return bad(stage.number, what, "each rank is in one stage, from rank0 on");
                 }
             }
-            trace.ranks[rank as usize] = made;
         }
     }
-    let mut groups: Vec<(Vec<u32>, u32)> = groups.into_iter().collect();
-    groups.sort_by_key(|(_, number)| *number);
-    trace.groups = groups.into_iter().map(|(members, _)| members).collect();
-    Ok(trace)
+    if let Some(gpus) = gpus.filter(|gpus| *gpus as usize != count) {
+        return bad(1, format!("has {count} ranks in its stages, not {gpus}"), "leave gpus out");
+    }
+    let operations: usize = stages.iter().map(|stage| stage.lines.len() * width).sum();
+    if count < 1 || count > RANKS_MAX as usize || operations > OPERATIONS_MAX {
+        return bad(1, format!("makes {count} ranks with {operations} operations"), "cut the list");
+    }
+    Ok(())
 }
 
 /// Leaves collectives of the embedding group out if the first and the last stage do not have as many: AICB's lists have
@@ -152,13 +103,6 @@ fn leave_out_unpaired(stages: &mut [Stage]) -> usize {
     }
     stages.iter_mut().for_each(|stage| stage.lines.retain(|line| !is(line)));
     first + last
-}
-
-/// The groups within a stage, by the places of its ranks.
-struct Shape {
-    width: usize,
-    tp: usize,
-    ep: usize,
 }
 
 /// The shape of a stage, whose groups must divide its ranks.
@@ -185,45 +129,6 @@ fn shape(file: &str, stage: &Stage) -> Result<Shape, Problems> {
         return wrong(Group::Expert, format!("{copies} copies of a stage do not divide into expert groups of {ep}"));
     }
     Ok(Shape { width, tp, ep })
-}
-
-impl Shape {
-    fn described(&self) -> String {
-        format!("tensor groups of {}, data groups of {}", self.tp, self.width / self.tp)
-    }
-
-    fn size(&self, group: Group, stages: usize, all: usize) -> usize {
-        let copies = self.width / self.tp;
-        match group {
-            Group::Tensor => self.tp,
-            Group::Expert => self.ep,
-            Group::ExpertData => copies / self.ep,
-            Group::Data => copies,
-            Group::All => all,
-            Group::Pipeline => stages,
-            Group::Embedding => stages.min(2),
-        }
-    }
-
-    /// The ranks of the group that the rank at this place of this stage is in.
-    fn members(&self, group: Group, place: usize, at: usize, stages: &[Stage]) -> Vec<u32> {
-        let ranks = &stages[at].ranks;
-        let (tensor, copy, copies) = (place % self.tp, place / self.tp, self.width / self.tp);
-        let of = |copies: &mut dyn Iterator<Item = usize>| copies.map(|copy| ranks[copy * self.tp + tensor]).collect();
-        match group {
-            Group::Tensor => (0..self.tp).map(|tensor| ranks[copy * self.tp + tensor]).collect(),
-            Group::Expert => of(&mut (copy / self.ep * self.ep..(copy / self.ep + 1) * self.ep)),
-            Group::ExpertData => of(&mut (copy % self.ep..copies).step_by(self.ep)),
-            Group::Data => of(&mut (0..copies)),
-            Group::All => stages.iter().flat_map(|stage| stage.ranks.iter().copied()).collect(),
-            Group::Pipeline => stages.iter().map(|stage| stage.ranks[place]).collect(),
-            Group::Embedding => {
-                let mut ends = vec![stages[0].ranks[place], stages[stages.len() - 1].ranks[place]];
-                ends.dedup();
-                ends
-            }
-        }
-    }
 }
 
 #[cfg(test)]
