@@ -167,13 +167,9 @@ impl Writer {
     }
 }
 
-pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError> {
-    let ends = matches!(packet.header, Header::Operation { operation: Operation::Close(_) | Operation::Closed, .. });
-    if packet.connection.0 >= 1 << 24 || ends {
-        return Err(WireError::Unencodable);
-    }
-    let flags = Flags(packet.flags.0 & !outer_flags(&packet.header).0);
-    let (opcode, number) = match &packet.header {
+/// The opcode of a header, and the number in its BTH.
+fn opcode(header: &Header, flags: Flags) -> Result<(u8, Psn), WireError> {
+    Ok(match header {
         Header::Data(data) => {
             let opcode = match (data.offset.get() == 0, flags.has(Flags::LAST)) {
                 (true, false) => WRITE_FIRST,
@@ -192,7 +188,16 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
         Header::Control(_) | Header::Part(_) | Header::Chunk(_) | Header::Fragment(_) => {
             return Err(WireError::Unencodable);
         }
-    };
+    })
+}
+
+pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError> {
+    let ends = matches!(packet.header, Header::Operation { operation: Operation::Close(_) | Operation::Closed, .. });
+    if packet.connection.0 >= 1 << 24 || ends {
+        return Err(WireError::Unencodable);
+    }
+    let flags = Flags(packet.flags.0 & !outer_flags(&packet.header).0);
+    let (opcode, number) = opcode(&packet.header, flags)?;
     let rest = flags.0 & !standard_flags(&packet.header);
     let ours = OURS.iter().enumerate().fold(0, |bits, (i, flag)| bits | u8::from(rest & flag.0 != 0) << i);
     let is_endpoint = matches!(packet.header, Header::Operation { .. } | Header::Answer(_));
@@ -219,45 +224,8 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
                 w.u32(message);
             }
         }
-        Header::Ack(ack) => {
-            let mut first = 0;
-            first |= if flags.has(Flags::MARKED) { SKIP_ONCE } else { 0 };
-            first |= if flags.has(Flags::ALWAYS_SKIP) { SKIP_ALWAYS } else { 0 };
-            let acked = if flags.has(Flags::PROBE_ANSWER) {
-                first |= PROBE_REPLY;
-                u16::try_from({ ack.acked }.get()).map_err(|_| WireError::Unencodable)?
-            } else {
-                offset(ack.acked, number)?
-            };
-            if ack.out_of_order >= 1 << 15 || ack.received >= 1 << 24 {
-                return Err(WireError::Unencodable);
-            }
-            w.u16(first);
-            w.u16(acked);
-            w.u32(ack.path.0);
-            w.u16(0);
-            w.u16(short);
-            w.u32(number.get());
-            w.u16(0);
-            w.u16(offset(ack.sack_base, number)?);
-            w.u64(ack.sack.get());
-            w.u16(0);
-            w.u16(ack.out_of_order);
-            w.u32(ack.received);
-        }
-        Header::Nack(nack) => {
-            let above = (u64::from(nack.psn.get()) + Psn::MODULUS - u64::from(nack.cumulative.get())) % Psn::MODULUS;
-            let [high, low] = u16::try_from(above).map_err(|_| WireError::Unencodable)?.to_be_bytes();
-            w.u16(0);
-            w.u8(reason_code(nack.reason, flags.has(Flags::TRIMMED_AT_LAST_HOP)));
-            w.u8(0);
-            w.u32(nack.path.0);
-            w.u16(0);
-            w.u16(short);
-            w.u32(u32::from(high) << 24 | nack.psn.get());
-            w.put([NACK_CC, low]);
-            w.u16(0);
-        }
+        Header::Ack(ack) => put_ack(&mut w, &ack, (flags, number, short))?,
+        Header::Nack(nack) => put_nack(&mut w, &nack, flags, short)?,
         Header::Cnp | Header::Control(_) | Header::Part(_) | Header::Chunk(_) | Header::Fragment(_) => w.zeros(16),
         Header::Probe { number } => {
             let number = u16::try_from(number).map_err(|_| WireError::Unencodable)?;
@@ -292,9 +260,136 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
     Ok(())
 }
 
+/// SETH and CC_STATE. `number` is the PSN of the BTH, `short` the lower half of the connection.
+fn put_ack(w: &mut Writer, ack: &Ack, (flags, number, short): (Flags, Psn, u16)) -> Result<(), WireError> {
+    let mut first = 0;
+    first |= if flags.has(Flags::MARKED) { SKIP_ONCE } else { 0 };
+    first |= if flags.has(Flags::ALWAYS_SKIP) { SKIP_ALWAYS } else { 0 };
+    let acked = if flags.has(Flags::PROBE_ANSWER) {
+        first |= PROBE_REPLY;
+        u16::try_from({ ack.acked }.get()).map_err(|_| WireError::Unencodable)?
+    } else {
+        offset(ack.acked, number)?
+    };
+    if ack.out_of_order >= 1 << 15 || ack.received >= 1 << 24 {
+        return Err(WireError::Unencodable);
+    }
+    w.u16(first);
+    w.u16(acked);
+    w.u32(ack.path.0);
+    w.u16(0);
+    w.u16(short);
+    w.u32(number.get());
+    w.u16(0);
+    w.u16(offset(ack.sack_base, number)?);
+    w.u64(ack.sack.get());
+    w.u16(0);
+    w.u16(ack.out_of_order);
+    w.u32(ack.received);
+    Ok(())
+}
+
+/// NETH.
+fn put_nack(w: &mut Writer, nack: &Nack, flags: Flags, short: u16) -> Result<(), WireError> {
+    let above = (u64::from(nack.psn.get()) + Psn::MODULUS - u64::from(nack.cumulative.get())) % Psn::MODULUS;
+    let [high, low] = u16::try_from(above).map_err(|_| WireError::Unencodable)?.to_be_bytes();
+    w.u16(0);
+    w.u8(reason_code(nack.reason, flags.has(Flags::TRIMMED_AT_LAST_HOP)));
+    w.u8(0);
+    w.u32(nack.path.0);
+    w.u16(0);
+    w.u16(short);
+    w.u32(u32::from(high) << 24 | nack.psn.get());
+    w.put([NACK_CC, low]);
+    w.u16(0);
+    Ok(())
+}
+
 /// A PSN in 24 bits after a byte that must be zero.
 fn psn_of(word: u32) -> Result<Psn, WireError> {
     super::psn(word)
+}
+
+/// The rest of a data packet's header, and the flags that it says.
+fn take_data(reader: &mut Reader<'_>, opcode: u8, number: Psn) -> Result<(Header, u16), WireError> {
+    reader.u32()?;
+    reader.u16()?;
+    // The tick bit is the sender's choice.
+    if reader.u16()? & 0x7fff != TIMESTAMP_TYPE {
+        return Err(WireError::Inconsistent);
+    }
+    let offset = reader.u64()?;
+    let message = reader.u32()?;
+    let length = u16::try_from(reader.u32()?).map_err(|_| WireError::Length)?;
+    let starts = opcode == WRITE_FIRST || opcode == WRITE_ONLY_IMMEDIATE;
+    let ends = opcode == WRITE_LAST_IMMEDIATE || opcode == WRITE_ONLY_IMMEDIATE;
+    if starts != (offset == 0) || (ends && reader.u32()? != message) {
+        return Err(WireError::Inconsistent);
+    }
+    let standard = if ends { Flags::LAST.0 } else { 0 };
+    Ok((
+        Header::Data(Data {
+            psn: number,
+            message: MessageId(message),
+            offset: Offset::new(offset),
+            length,
+            target: 0,
+            wait: Wait::default(),
+        }),
+        standard,
+    ))
+}
+
+/// SETH and CC_STATE, and the flags that they say.
+fn take_ack(reader: &mut Reader<'_>, number: Psn) -> Result<(Header, u16), WireError> {
+    let first = reader.u16()?;
+    let acked = reader.u16()?;
+    let path = PathId(reader.u32()?);
+    reader.u32()?;
+    let before = psn_of(reader.u32()?)?;
+    // Another kind of congestion control would have other fields. Window and penalty are not read.
+    let kind = reader.u8()?;
+    reader.u8()?;
+    let base = reader.u16()?;
+    let sack = SackBits::new(reader.u64()?);
+    reader.u16()?;
+    let out_of_order = reader.u16()?;
+    let received = reader.u32()? & 0xff_ffff;
+    if first & !(SKIP_ONCE | SKIP_ALWAYS | PROBE_REPLY) != 0
+        || kind >> 4 != 0
+        || before != number
+        || out_of_order >= 1 << 15
+    {
+        return Err(WireError::Inconsistent);
+    }
+    let mut standard = if first & SKIP_ONCE != 0 { Flags::MARKED.0 } else { 0 };
+    standard |= if first & SKIP_ALWAYS != 0 { Flags::ALWAYS_SKIP.0 } else { 0 };
+    standard |= if first & PROBE_REPLY != 0 { Flags::PROBE_ANSWER.0 } else { 0 };
+    let is_probe = first & PROBE_REPLY != 0;
+    let acked = if is_probe { Psn::new(u64::from(acked)) } else { at_offset(before, acked) };
+    let (cumulative, sack_base) = (at_offset(before, 1), at_offset(before, base));
+    Ok((Header::Ack(Ack { cumulative, sack_base, sack, acked, path, received, out_of_order }), standard))
+}
+
+/// NETH, and the flags that it says.
+fn take_nack(reader: &mut Reader<'_>, number: Psn) -> Result<(Header, u16), WireError> {
+    reader.zeros::<2>()?;
+    let code = reader.u8()?;
+    let reason = reason_of(code)?;
+    reader.u8()?;
+    let path = PathId(reader.u32()?);
+    reader.u32()?;
+    let word = reader.u32()?;
+    let psn = psn_of(word & 0xff_ffff)?;
+    let kind = reader.u8()?;
+    let above = u64::from(word >> 24) << 8 | u64::from(reader.u8()?);
+    reader.u16()?;
+    if kind >> 4 != NACK_CC >> 4 || psn != number {
+        return Err(WireError::Inconsistent);
+    }
+    let standard = if is_at_last_hop(code) { Flags::TRIMMED_AT_LAST_HOP.0 } else { 0 };
+    let cumulative = Psn::new(u64::from(psn.get()) + Psn::MODULUS - above);
+    Ok((Header::Nack(Nack { psn, cumulative, path, reason }), standard))
 }
 
 pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
@@ -308,81 +403,12 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
     let last = reader.u32()?;
     let (bits, number) = ((last >> 24) as u8, psn_of(last & 0xff_ffff)?);
     let mut flags = OURS.iter().enumerate().fold(0, |all, (i, flag)| all | if ours >> i & 1 == 1 { flag.0 } else { 0 });
-    let mut standard = 0;
-    let header = match opcode {
+    let (header, standard) = match opcode {
         WRITE_FIRST | WRITE_MIDDLE | WRITE_LAST_IMMEDIATE | WRITE_ONLY_IMMEDIATE => {
-            reader.u32()?;
-            reader.u16()?;
-            // The tick bit is the sender's choice.
-            if reader.u16()? & 0x7fff != TIMESTAMP_TYPE {
-                return Err(WireError::Inconsistent);
-            }
-            let offset = reader.u64()?;
-            let message = reader.u32()?;
-            let length = u16::try_from(reader.u32()?).map_err(|_| WireError::Length)?;
-            let starts = opcode == WRITE_FIRST || opcode == WRITE_ONLY_IMMEDIATE;
-            let ends = opcode == WRITE_LAST_IMMEDIATE || opcode == WRITE_ONLY_IMMEDIATE;
-            if starts != (offset == 0) || (ends && reader.u32()? != message) {
-                return Err(WireError::Inconsistent);
-            }
-            standard |= if ends { Flags::LAST.0 } else { 0 };
-            Header::Data(Data {
-                psn: number,
-                message: MessageId(message),
-                offset: Offset::new(offset),
-                length,
-                target: 0,
-                wait: Wait::default(),
-            })
+            take_data(&mut reader, opcode, number)?
         }
-        SACK => {
-            let first = reader.u16()?;
-            let acked = reader.u16()?;
-            let path = PathId(reader.u32()?);
-            reader.u32()?;
-            let before = psn_of(reader.u32()?)?;
-            // Another kind of congestion control would have other fields. Window and penalty are not read.
-            let kind = reader.u8()?;
-            reader.u8()?;
-            let base = reader.u16()?;
-            let sack = SackBits::new(reader.u64()?);
-            reader.u16()?;
-            let out_of_order = reader.u16()?;
-            let received = reader.u32()? & 0xff_ffff;
-            if first & !(SKIP_ONCE | SKIP_ALWAYS | PROBE_REPLY) != 0
-                || kind >> 4 != 0
-                || before != number
-                || out_of_order >= 1 << 15
-            {
-                return Err(WireError::Inconsistent);
-            }
-            standard |= if first & SKIP_ONCE != 0 { Flags::MARKED.0 } else { 0 };
-            standard |= if first & SKIP_ALWAYS != 0 { Flags::ALWAYS_SKIP.0 } else { 0 };
-            standard |= if first & PROBE_REPLY != 0 { Flags::PROBE_ANSWER.0 } else { 0 };
-            let is_probe = first & PROBE_REPLY != 0;
-            let acked = if is_probe { Psn::new(u64::from(acked)) } else { at_offset(before, acked) };
-            let (cumulative, sack_base) = (at_offset(before, 1), at_offset(before, base));
-            Header::Ack(Ack { cumulative, sack_base, sack, acked, path, received, out_of_order })
-        }
-        NACK => {
-            reader.zeros::<2>()?;
-            let code = reader.u8()?;
-            let reason = reason_of(code)?;
-            reader.u8()?;
-            let path = PathId(reader.u32()?);
-            reader.u32()?;
-            let word = reader.u32()?;
-            let psn = psn_of(word & 0xff_ffff)?;
-            let kind = reader.u8()?;
-            let above = u64::from(word >> 24) << 8 | u64::from(reader.u8()?);
-            reader.u16()?;
-            if kind >> 4 != NACK_CC >> 4 || psn != number {
-                return Err(WireError::Inconsistent);
-            }
-            standard |= if is_at_last_hop(code) { Flags::TRIMMED_AT_LAST_HOP.0 } else { 0 };
-            let cumulative = Psn::new(u64::from(psn.get()) + Psn::MODULUS - above);
-            Header::Nack(Nack { psn, cumulative, path, reason })
-        }
+        SACK => take_ack(&mut reader, number)?,
+        NACK => take_nack(&mut reader, number)?,
         PROBE => {
             reader.u32()?;
             let number = reader.u16()?;
@@ -392,7 +418,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
             if reader.u16()? & 0x7fff != TIMESTAMP_TYPE {
                 return Err(WireError::Inconsistent);
             }
-            Header::Probe { number: u32::from(number) }
+            (Header::Probe { number: u32::from(number) }, 0)
         }
         REQUEST => {
             let kind = reader.u16()?;
@@ -408,7 +434,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
             if reader.u16()? & 0x7fff != TIMESTAMP_TYPE {
                 return Err(WireError::Inconsistent);
             }
-            Header::Operation { number: request_number(number)?, operation }
+            (Header::Operation { number: request_number(number)?, operation }, 0)
         }
         RESPONSE => {
             let kind = reader.u16()?;
@@ -419,11 +445,11 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
             connection = endpoint_connection(connection, reader.u32()?)?;
             let path = PathId(reader.u32()?);
             reader.array::<24>()?;
-            Header::Answer(Answer { port_status: kind == 0, number: request_number(number)?, path })
+            (Header::Answer(Answer { port_status: kind == 0, number: request_number(number)?, path }), 0)
         }
         CNP => {
             reader.zeros::<16>()?;
-            Header::Cnp
+            (Header::Cnp, 0)
         }
         _ => return Err(WireError::Unknown),
     };
