@@ -18,9 +18,11 @@ mod ready;
 mod receiver;
 mod receiver_group;
 mod sender;
+mod status;
 
 pub use receiver::{Served, receive};
-pub use sender::{Listener, Progress, State, Status, Summary, send, send_chosen};
+pub use sender::{send, send_chosen};
+pub use status::{Listener, Progress, State, Status, Summary};
 
 use crate::copy::{CopyError, FileError, Malformed, Preserve};
 use std::fmt;

@@ -277,22 +277,7 @@ pub(crate) fn cast<'py>(
     dict.set_item("cast_bytes", status.cast_bytes)?;
     dict.set_item("wire_bytes", status.wire_bytes)?;
     dict.set_item("multicast_planes", status.planes)?;
-    let mut receivers = Vec::new();
-    for receiver in &status.receivers {
-        let one = PyDict::new(py);
-        one.set_item("name", &receiver.name)?;
-        one.set_item("done", receiver.state == State::Done)?;
-        let state = match &receiver.state {
-            State::Absent => "it did not answer".to_string(),
-            State::Waits | State::Receives => "unfinished".to_string(),
-            State::Done => "has everything".to_string(),
-            State::Lost(why) => format!("lost: {why}"),
-        };
-        one.set_item("state", state)?;
-        one.set_item("bytes", receiver.bytes)?;
-        one.set_item("files", receiver.files)?;
-        receivers.push(one);
-    }
+    let receivers = status.receivers.iter().map(|receiver| of_receiver(py, receiver)).collect::<PyResult<Vec<_>>>()?;
     dict.set_item("receivers", receivers)?;
     let failures: Vec<(String, String, String)> =
         summary.failures.iter().map(|(who, path, why)| (who.clone(), shown(path), why.to_string())).collect();
@@ -300,6 +285,23 @@ pub(crate) fn cast<'py>(
     let unread: Vec<(String, String)> =
         summary.unread.iter().map(|(path, why)| (shown(path), why.to_string())).collect();
     dict.set_item("unread", unread)?;
+    Ok(dict)
+}
+
+/// What became of a receiver.
+fn of_receiver<'py>(py: Python<'py>, receiver: &casting::Progress) -> PyResult<Bound<'py, PyDict>> {
+    let state = match &receiver.state {
+        State::Absent => "it did not answer".to_string(),
+        State::Waits | State::Receives => "unfinished".to_string(),
+        State::Done => "has everything".to_string(),
+        State::Lost(why) => format!("lost: {why}"),
+    };
+    let dict = PyDict::new(py);
+    dict.set_item("name", &receiver.name)?;
+    dict.set_item("done", receiver.state == State::Done)?;
+    dict.set_item("state", state)?;
+    dict.set_item("bytes", receiver.bytes)?;
+    dict.set_item("files", receiver.files)?;
     Ok(dict)
 }
 
