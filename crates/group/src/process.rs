@@ -68,7 +68,7 @@ use crate::aggregation::NetworkOptions;
 use crate::error::GroupError;
 use commands::Command;
 pub use commands::Waiting;
-use engine::{Delegates, Engine, Lost};
+use engine::{Delegates, Engine, Lost, Own};
 use local::{Carrier, Local};
 use progress_engine::ProgressEngine;
 use record::{LocalName, Record, Terms, Wire};
@@ -311,7 +311,7 @@ impl Process {
         let place = name.map(|name| name.place);
         let delegates = Delegates::new(options, &config, wire.secret);
         let carrier = Carrier::new(node, local);
-        let engine = Engine::new(carrier, (id, place), ours, limits, delegates, Arc::clone(&lost))?;
+        let engine = Engine::new(carrier, Own { id, place, addresses: ours }, limits, delegates, Arc::clone(&lost))?;
         let progress_engine = Arc::new(ProgressEngine::new(engine, waker));
         let driven = Arc::clone(&progress_engine);
         let thread = std::thread::Builder::new().name("strandway-wire".into()).spawn(move || driven.run());

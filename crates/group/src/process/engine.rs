@@ -10,6 +10,8 @@ mod ends;
 mod explore;
 mod failing;
 mod local;
+mod peers;
+mod remains;
 mod state;
 mod tasks;
 mod watching;
@@ -22,13 +24,15 @@ use super::record::Record;
 use super::task::{Pool, Task};
 pub(super) use delegated::Delegated;
 pub(super) use delegates::Delegates;
-use explore::Exploration;
+use explore::Explorations;
 use local::{LocalMap, LocalSet};
+use peers::Peers;
+use remains::AllRemains;
 use state::{
-    About, Counts, Early, Ending, Group, Opened, OutgoingMessage, Peer, PeerConnection, QueuedMessage, Refusals,
-    Remains, Sent, Slots, Starved, cost,
+    About, Counts, Early, Ending, Group, Landings, Opened, OutgoingMessage, PeerConnection, QueuedMessage, Refusals,
+    Sent, Slots, Starved, cost,
 };
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::{SocketAddr, SocketAddrV6};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -68,50 +72,42 @@ const SILENCE: Duration = Duration::from_millis(300);
 /// Without any task, the thread wakes up this often.
 const QUIET: Duration = Duration::from_secs(60);
 
+/// This process, as its peers know it.
+pub(super) struct Own {
+    pub(super) id: Id,
+    /// Its place, if other processes there may share memory with it.
+    pub(super) place: Option<String>,
+    /// The node's addresses, plane by plane.
+    pub(super) addresses: Vec<SocketAddrV6>,
+}
+
 pub(super) struct Engine {
     node: Carrier,
-    id: Id,
-    /// The place of this process, if others there may share memory with it.
-    place: Option<String>,
-    ours: Vec<SocketAddrV6>,
+    own: Own,
     plans: PlanMaker,
     /// Bytes of short messages that a peer may send before a call here takes them.
     credit: usize,
-    peers: Vec<Peer>,
-    by_id: HashMap<Id, usize>,
-    /// Peers that have left and are in no group here, the oldest first; and the free places of such peers.
-    departed: VecDeque<usize>,
-    vacant: Vec<usize>,
-    by_connection: LocalMap<Connection, usize>,
-    /// Peers by their addresses.
-    by_address: HashMap<SocketAddrV6, usize>,
-    /// Accepted connections whose peer has not said its name yet.
-    strangers: HashSet<Connection>,
+    peers: Peers,
     groups: LocalMap<u64, Group>,
     ended: (LocalSet<u64>, VecDeque<u64>),
     tasks: LocalMap<u64, Task>,
     /// The deadline of each task.
     deadlines: BTreeSet<(Instant, u64)>,
     next_task: u64,
-    /// Oldest first.
-    remains: BTreeMap<u64, Remains>,
-    remains_bytes: usize,
+    remains: AllRemains,
     early: HashMap<(u64, u64), Vec<(usize, Early)>>,
     /// Messages for receives in groups that are not known here yet.
     unknown: HashMap<u64, Vec<(usize, u32, QueuedMessage)>>,
     /// Room for the message that is handled now.
     heard: Vec<u8>,
-    landings: LocalMap<(Connection, u32), Opened>,
-    next_landing: u32,
+    landings: Landings,
     /// Tasks with receives that found no free key.
     keyless: BTreeSet<u64>,
     sent: LocalMap<Operation, (Connection, Sent)>,
     slots: LocalMap<Connection, Slots>,
     pool: Pool,
     ticked: Instant,
-    explorations: Vec<Exploration>,
-    /// The number of the newest probe.
-    next_probe: u64,
+    explorations: Explorations,
     ending: Option<Ending>,
     delegates: Delegates,
     /// Messages that have not arrived, although their senders went on.
@@ -139,8 +135,7 @@ fn while_connected<T>(outcome: Result<T, Error>) -> Result<Option<T>, Error> {
 impl Engine {
     pub(super) fn new(
         node: Carrier,
-        (id, place): (Id, Option<String>),
-        ours: Vec<SocketAddrV6>,
+        own: Own,
         (tuning, credit): (Tuning, usize),
         delegates: Delegates,
         lost: Lost,
@@ -148,38 +143,26 @@ impl Engine {
         Ok(Engine {
             watching: Watching::begin()?,
             node,
-            id,
-            place,
-            ours,
+            explorations: Explorations::new(&own.id),
+            own,
             plans: PlanMaker::new(tuning.algorithms, tuning.lengths),
             credit,
-            peers: Vec::new(),
-            by_id: HashMap::new(),
-            departed: VecDeque::new(),
-            vacant: Vec::new(),
-            by_connection: LocalMap::default(),
-            by_address: HashMap::new(),
-            strangers: HashSet::new(),
+            peers: Peers::default(),
             groups: LocalMap::default(),
             ended: Default::default(),
             tasks: LocalMap::default(),
             deadlines: BTreeSet::new(),
             next_task: 1,
-            remains: BTreeMap::new(),
-            remains_bytes: 0,
+            remains: AllRemains::default(),
             early: HashMap::new(),
             unknown: HashMap::new(),
             heard: Vec::new(),
-            landings: LocalMap::default(),
-            next_landing: 0,
+            landings: Landings::default(),
             keyless: BTreeSet::new(),
             sent: LocalMap::default(),
             slots: LocalMap::default(),
             pool: Pool::default(),
             ticked: Instant::now(),
-            explorations: Vec::new(),
-            // A random one: a process of an earlier meeting may answer late.
-            next_probe: u64::from_be_bytes(*id.first_chunk().expect("16 bytes")),
             ending: None,
             delegates,
             lost,
@@ -320,7 +303,7 @@ impl Engine {
             aborted: false,
             delegates: BTreeMap::new(),
         };
-        let shared = |record: &&Record| record.local.as_ref().map(|local| &local.place) == self.place.as_ref();
+        let shared = |record: &&Record| record.local.as_ref().map(|local| &local.place) == self.own.place.as_ref();
         let count = members.iter().filter(shared).count();
         self.node.plan_links(count);
         for (at, record) in (0..).zip(members) {
@@ -328,12 +311,11 @@ impl Engine {
                 one.members.push(None);
                 continue;
             }
-            let peer = match self.by_id.get(&record.id) {
-                Some(&peer) => {
+            let peer = match self.peers.named(&record.id) {
+                Some(peer) => {
                     if self.peers[peer].record.addresses.is_empty() {
                         // It has connected before this group was known here.
-                        self.note_addresses(&record, peer);
-                        self.peers[peer].record = record;
+                        self.peers.complete(peer, record);
                     }
                     peer
                 }
@@ -390,42 +372,17 @@ impl Engine {
 
     fn add_peer(&mut self, record: Record) -> Result<usize, Error> {
         // One of the two peers begins the connection.
-        let calls = self.id < record.id;
-        let peer = self.place_peer(record);
+        let calls = self.own.id < record.id;
+        let peer = self.peers.add(record);
         if calls {
             self.call(peer)?;
         }
         Ok(peer)
     }
 
-    /// Gives a peer a place.
-    fn place_peer(&mut self, record: Record) -> usize {
-        let (id, peer) = (record.id, self.vacant.pop().unwrap_or(self.peers.len()));
-        self.note_addresses(&record, peer);
-        let one = Peer::new(record, PeerConnection::Expected);
-        match self.peers.get_mut(peer) {
-            Some(place) => *place = one,
-            None => self.peers.push(one),
-        }
-        self.by_id.insert(id, peer);
-        peer
-    }
-
-    /// A peer has left before a group here had it. Its messages are kept for that group, within limits, because a
-    /// process that has the key may come and leave as often as it likes.
+    /// A peer has left before a group here had it: see [`Peers::depart`].
     fn depart(&mut self, peer: usize) {
-        self.departed.push_back(peer);
-        // Peers that a group here has named since then are members like others.
-        let peers = &self.peers;
-        self.departed.retain(|peer| peers[*peer].record.addresses.is_empty());
-        let bytes = |departed: &VecDeque<usize>| departed.iter().map(|peer| peers[*peer].early).sum::<usize>();
-        let mut gone = HashSet::new();
-        let mut left = bytes(&self.departed);
-        while self.departed.len() > DEPARTED_MAX || left > DEPARTED_BYTES_MAX {
-            let Some(oldest) = self.departed.pop_front() else { break };
-            left -= peers[oldest].early;
-            gone.insert(oldest);
-        }
+        let gone = self.peers.depart(peer);
         if gone.is_empty() {
             return;
         }
@@ -437,21 +394,16 @@ impl Engine {
             list.retain(|(peer, ..)| !gone.contains(peer));
             !list.is_empty()
         });
-        for peer in gone {
-            self.by_id.remove(&self.peers[peer].record.id);
-            self.peers[peer].early = 0;
-            self.vacant.push(peer);
-        }
     }
 
     /// Connects to a peer. If the node has no room for another connection, the peer counts as gone.
     fn call(&mut self, peer: usize) -> Outcome {
-        if let Some(place) = &self.place {
+        if let Some(place) = &self.own.place {
             self.node.link_to(&self.peers[peer].record, place);
         }
         match self.node.connect(&self.peers[peer].record.addresses) {
             Ok(connection) => {
-                self.by_connection.insert(connection, peer);
+                self.peers.connect(connection, peer);
                 self.peers[peer].line = PeerConnection::Calling(connection);
                 Ok(())
             }
@@ -462,17 +414,10 @@ impl Engine {
         }
     }
 
-    fn note_addresses(&mut self, record: &Record, peer: usize) {
-        // Without the scope, which the kernel writes as it likes.
-        let plain = |address: &SocketAddrV6| SocketAddrV6::new(*address.ip(), address.port(), 0, 0);
-        self.by_address.extend(record.addresses.iter().map(|address| (plain(address), peer)));
-    }
-
     /// A port has refused a datagram of ours.
     fn handle_refusal(&mut self, plane: usize, address: SocketAddr) {
         let SocketAddr::V6(address) = address else { return };
-        let plain = SocketAddrV6::new(*address.ip(), address.port(), 0, 0);
-        let Some(&peer) = self.by_address.get(&plain) else { return };
+        let Some(peer) = self.peers.at(&address) else { return };
         let one = &mut self.peers[peer];
         let silence = match one.line {
             PeerConnection::Open(connection) => self.node.silence(connection).unwrap_or(Duration::ZERO),

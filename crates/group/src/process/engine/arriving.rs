@@ -315,10 +315,10 @@ impl Engine {
         }
         // A receive has accepted it, and its key will not be used.
         let accepted = |((of, _), opened): &(&(Connection, u32), &Opened)| {
-            opened.offer == Some(number) && self.by_connection.get(of) == Some(&peer)
+            opened.offer == Some(number) && self.peers.of(*of) == Some(peer)
         };
-        let landing = self.landings.iter().find(accepted).map(|(key, _)| *key);
-        if let Some(opened) = landing.and_then(|key| self.landings.remove(&key)) {
+        let landing = self.landings.open.iter().find(accepted).map(|(key, _)| *key);
+        if let Some(opened) = landing.and_then(|key| self.landings.open.remove(&key)) {
             self.node.revoke(opened.landing.region);
             self.clear(opened.task)?;
         }

@@ -55,7 +55,7 @@ impl Engine {
         match self.node.send(connection, region, 0..length) {
             Ok(operation) => {
                 if about != About::Control
-                    && let Some(&peer) = self.by_connection.get(&connection)
+                    && let Some(peer) = self.peers.of(connection)
                 {
                     self.peers[peer].posted.messages += 1;
                 }
@@ -73,7 +73,7 @@ impl Engine {
 
     /// A message has gone by a link: it is in memory that the peer has.
     fn note_sent_by_link(&mut self, connection: Connection, about: About, position: u64, operation: Operation) {
-        let Some(&peer) = self.by_connection.get(&connection) else { return };
+        let Some(peer) = self.peers.of(connection) else { return };
         match about {
             About::Control => return,
             About::Call { .. } => {
@@ -98,8 +98,8 @@ impl Engine {
             }
             Event::Settled { connection, linked } => self.greet(connection, linked),
             Event::Ended { connection, evidence } => {
-                let peer = self.by_connection.get(&connection);
-                if peer.is_some_and(|peer| self.peers[*peer].bye.is_some()) {
+                let peer = self.peers.of(connection);
+                if peer.is_some_and(|peer| self.peers[peer].bye.is_some()) {
                     let _ = self.node.close(connection);
                     return self.handle_closed(connection, Reason::ByPeer);
                 }
@@ -110,8 +110,8 @@ impl Engine {
 
     /// Says on a connection that we began who we are, and by which way we talk from now on.
     fn greet(&mut self, connection: Connection, linked: bool) -> Outcome {
-        let Some(&peer) = self.by_connection.get(&connection) else { return Ok(()) };
-        let said = if linked { PeerMessage::HelloByLink(self.id) } else { PeerMessage::Hello(self.id) };
+        let Some(peer) = self.peers.of(connection) else { return Ok(()) };
+        let said = if linked { PeerMessage::HelloByLink(self.own.id) } else { PeerMessage::Hello(self.own.id) };
         let bytes = Message::of_process(said).encode();
         self.send(connection, OutgoingMessage { bytes, about: About::Control })?;
         if linked && !self.node.attach(connection, self.peers[peer].record.id) {
@@ -135,19 +135,19 @@ impl Engine {
         match completion {
             Completion::Connected { connection } => {
                 self.listen(connection)?;
-                let Some(&peer) = self.by_connection.get(&connection) else { return Ok(()) };
+                let Some(peer) = self.peers.of(connection) else { return Ok(()) };
                 match self.node.settle(connection, self.peers[peer].record.id) {
                     Some(linked) => self.greet(connection, linked),
                     None => Ok(()),
                 }
             }
             Completion::Accepted { connection, .. } => {
-                self.strangers.insert(connection);
+                self.peers.accept(connection);
                 self.listen(connection)
             }
             Completion::Received { connection, bytes, .. } => self.handle_bytes(connection, bytes as usize),
             Completion::Written { connection, immediate, bytes } => {
-                let Some(opened) = self.landings.remove(&(connection, immediate)) else { return Ok(()) };
+                let Some(opened) = self.landings.open.remove(&(connection, immediate)) else { return Ok(()) };
                 self.node.revoke(opened.landing.region);
                 let staged = opened.staging.map(|region| self.node.deregister(region)).transpose()?;
                 if let Some(waiting) = self.keyless.pop_first() {
@@ -156,7 +156,7 @@ impl Engine {
                 let id = opened.task;
                 self.clear(id)?;
                 let Some(task) = self.tasks.get_mut(&id) else { return Ok(()) };
-                if let Some(&peer) = self.by_connection.get(&connection) {
+                if let Some(peer) = self.peers.of(connection) {
                     self.peers[peer].accepted.writes += 1;
                 }
                 if bytes != opened.landing.region.bytes {
@@ -171,7 +171,7 @@ impl Engine {
             }
             Completion::Sent { operation, .. } => {
                 let Some((connection, sent)) = self.sent.remove(&operation) else { return Ok(()) };
-                let peer = self.by_connection.get(&connection).copied();
+                let peer = self.peers.of(connection);
                 match sent {
                     Sent::Message(region, about) => {
                         self.node.deregister(region)?;
@@ -226,7 +226,7 @@ impl Engine {
     }
 
     fn set_open(&mut self, peer: usize, connection: Connection) -> Outcome {
-        self.by_connection.insert(connection, peer);
+        self.peers.connect(connection, peer);
         self.peers[peer].line = PeerConnection::Open(connection);
         self.flush(peer)?;
         // Tasks may have waited for the connection.
@@ -257,23 +257,23 @@ impl Engine {
             PeerMessage::HelloByLink(id) => return self.handle_hello(connection, id, true),
             _ => {}
         }
-        let Some(&peer) = self.by_connection.get(&connection) else {
+        let Some(peer) = self.peers.of(connection) else {
             return self.cut_off(connection, "it does not say who it is");
         };
         self.handle(peer, &message)
     }
 
     fn handle_hello(&mut self, connection: Connection, id: Id, by_link: bool) -> Outcome {
-        if !self.strangers.remove(&connection) {
+        if !self.peers.introduce(connection) {
             return self.cut_off(connection, "it says twice who it is");
         }
-        let peer = match self.by_id.get(&id) {
-            Some(&peer) => peer,
+        let peer = match self.peers.named(&id) {
+            Some(peer) => peer,
             None => {
                 // Its group is not known here yet; its record comes with the group.
                 let record =
                     Record { id, host: "an unknown host".into(), addresses: Vec::new(), settled: None, local: None };
-                self.place_peer(record)
+                self.peers.add(record)
             }
         };
         if !matches!(self.peers[peer].line, PeerConnection::Expected) {

@@ -114,7 +114,7 @@ impl Engine {
         let (rank, ranks) = (one.rank, one.members.len() as u32);
         let meets = !one.delegates.contains_key(&kind);
         if meets {
-            match self.delegates.start(group, kind, rank, self.node.payload(), &self.ours) {
+            match self.delegates.start(group, kind, rank, self.node.payload(), &self.own.addresses) {
                 Ok(running) => drop(self.groups.get_mut(&group).map(|one| one.delegates.insert(kind, running))),
                 Err(error) => {
                     let what = format!("{} has no node of its own: {error}", kind.name());
@@ -128,7 +128,7 @@ impl Engine {
             }
         }
         let Some(running) = self.groups.get(&group).and_then(|one| one.delegates.get(&kind)) else { return Ok(()) };
-        let rate = if meets { self.delegates.rate(&self.ours) } else { Rate(0) };
+        let rate = if meets { self.delegates.rate(&self.own.addresses) } else { Rate(0) };
         let bytes = call.bytes() as u64;
         let claim = Claim { bytes, rate: rate.0, ports: running.ports.clone() }.encode(meets);
         let order = Arc::new(Order::new(work.clone(), running.waker.clone()));
@@ -196,7 +196,7 @@ impl Engine {
             return Ok(());
         }
         let rate = claims.iter().map(|(_, claim)| Rate(claim.rate)).min().unwrap_or(self.delegates.options.rate);
-        let rate = rate.min(self.delegates.rate(&self.ours));
+        let rate = rate.min(self.delegates.rate(&self.own.addresses));
         let options = self.delegates.options(group, kind, task.call.ranks, rate);
         let Some(one) = self.groups.get_mut(&group) else { return Ok(()) };
         let Some(running) = one.delegates.get_mut(&kind) else { return Ok(()) };
@@ -204,7 +204,7 @@ impl Engine {
             let at = |(one, port): (&SocketAddrV6, &u16)| SocketAddrV6::new(*one.ip(), *port, 0, one.scope_id());
             addresses.iter().zip(ports).map(at).collect()
         };
-        let mut members = vec![with(&self.ours, &running.ports); one.members.len()];
+        let mut members = vec![with(&self.own.addresses, &running.ports); one.members.len()];
         for (from, claim) in claims {
             if let Some(&Some(peer)) = one.members.get(from as usize) {
                 members[from as usize] = with(&self.peers[peer].record.addresses, &claim.ports);

@@ -13,8 +13,8 @@ use strandway_udp::{Connection, Operation, Reason};
 
 impl Engine {
     pub(super) fn cut_off(&mut self, connection: Connection, why: &str) -> Outcome {
-        match self.by_connection.get(&connection) {
-            Some(&peer) => self.cut_off_peer(peer, why),
+        match self.peers.of(connection) {
+            Some(peer) => self.cut_off_peer(peer, why),
             None => {
                 let _ = self.node.close(connection);
                 self.forget(connection)
@@ -33,15 +33,15 @@ impl Engine {
 
     /// A connection has ended: frees everything that it used.
     fn forget(&mut self, connection: Connection) -> Outcome {
-        self.strangers.remove(&connection);
         let unread = self.forget_link(connection);
-        let peer = self.by_connection.remove(&connection);
+        let peer = self.peers.disconnect(connection);
         if let Some(slots) = self.slots.remove(&connection) {
             self.node.deregister(slots.region)?;
         }
-        let open: Vec<(Connection, u32)> = self.landings.keys().copied().filter(|(of, _)| *of == connection).collect();
+        let open: Vec<(Connection, u32)> =
+            self.landings.open.keys().copied().filter(|(of, _)| *of == connection).collect();
         for key in open {
-            if let Some(opened) = self.landings.remove(&key) {
+            if let Some(opened) = self.landings.open.remove(&key) {
                 if let Some(region) = opened.staging {
                     self.node.deregister(region)?;
                 }
@@ -69,8 +69,8 @@ impl Engine {
 
     /// The link of a connection ends. Returns the calls of messages that were sent by it and that its peer has not read.
     fn forget_link(&mut self, connection: Connection) -> Vec<About> {
-        let unread = match self.by_connection.get(&connection) {
-            Some(&peer) => std::mem::take(&mut self.peers[peer].by_link),
+        let unread = match self.peers.of(connection) {
+            Some(peer) => std::mem::take(&mut self.peers[peer].by_link),
             None => VecDeque::new(),
         };
         let left = unread.into_iter().filter(|(end, _)| !self.node.is_taken(connection, *end));
@@ -101,7 +101,7 @@ impl Engine {
     }
 
     pub(super) fn handle_closed(&mut self, connection: Connection, reason: Reason) -> Outcome {
-        let peer = self.by_connection.get(&connection).copied();
+        let peer = self.peers.of(connection);
         if let Some(peer) = peer
             && !matches!(self.peers[peer].line, PeerConnection::Calling(_))
             && reason == Reason::ByPeer
@@ -296,10 +296,8 @@ impl Engine {
     /// Peers that do not answer keep memory of failed operations. Beyond a limit, disconnects the peers that have kept
     /// such memory longest.
     fn bound_remains(&mut self) -> Outcome {
-        while self.remains_bytes > REMAINS_MAX
-            && let Some((&oldest, _)) = self.remains.first_key_value()
-        {
-            let landing = self.landings.iter().find(|(_, opened)| opened.task == oldest).map(|((of, _), _)| *of);
+        while let Some(oldest) = self.remains.oldest_beyond(REMAINS_MAX) {
+            let landing = self.landings.open.iter().find(|(_, opened)| opened.task == oldest).map(|((of, _), _)| *of);
             let writing = |sent: &Sent| matches!(sent, Sent::Long { task, .. } if *task == oldest);
             let keeper = landing.or_else(|| self.sent.values().find(|(_, sent)| writing(sent)).map(|(of, _)| *of));
             let Some(connection) = keeper else { return Ok(()) };
@@ -321,7 +319,7 @@ impl Engine {
             // effect.
             return self.nudge(peer);
         }
-        let (ours, one) = (&self.ours, &mut self.peers[peer]);
+        let (ours, one) = (&self.own.addresses, &mut self.peers[peer]);
         // Refusals of this node's datagrams count as those of the probe: a kernel that limits its ICMP messages may
         // answer only some of either.
         if let Some(refusals) = &one.refusals

@@ -1,6 +1,7 @@
 //! Finds out which lengths of datagrams pass to other processes, before a connection is opened.
 
 use super::super::commands::{Explore, Found, Way};
+use super::super::message::Id;
 use super::{Engine, Outcome};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ const AGAIN_MAX: Duration = Duration::from_millis(100);
 const ALL: u32 = 2;
 
 /// An exploration under way.
-pub(super) struct Exploration {
+struct Exploration {
     explore: Explore,
     until: Instant,
     next: Instant,
@@ -23,6 +24,25 @@ pub(super) struct Exploration {
     probes: HashMap<u64, (usize, u32)>,
     /// For each way, the largest size that has passed, and when something passed first.
     passed: Vec<Option<(u32, Instant)>>,
+}
+
+/// The explorations under way.
+pub(super) struct Explorations {
+    all: Vec<Exploration>,
+    /// The number of the newest probe.
+    probe: u64,
+}
+
+impl Explorations {
+    /// None yet. The first number of a probe is random, as the name of the process is: a process of an earlier meeting
+    /// may answer late.
+    pub(super) fn new(id: &Id) -> Explorations {
+        Explorations { all: Vec::new(), probe: u64::from_be_bytes(*id.first_chunk().expect("16 bytes")) }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
 }
 
 impl Exploration {
@@ -42,18 +62,18 @@ impl Engine {
         let now = Instant::now();
         let passed = vec![None; explore.ways.len()];
         let until = now + explore.limit;
-        self.explorations.push(Exploration { explore, until, next: now, round: 0, probes: HashMap::new(), passed });
+        self.explorations.all.push(Exploration { explore, until, next: now, round: 0, probes: HashMap::new(), passed });
     }
 
     /// The time until explorations need a look again.
     pub(super) fn next_exploration(&self) -> Option<Duration> {
-        let next = self.explorations.iter().map(|one| one.next).min()?;
+        let next = self.explorations.all.iter().map(|one| one.next).min()?;
         Some(next.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)))
     }
 
     /// A probe was answered.
     pub(super) fn handle_probed(&mut self, number: u64) {
-        for one in &mut self.explorations {
+        for one in &mut self.explorations.all {
             let Some((way, mtu)) = one.probes.remove(&number) else { continue };
             let (largest, first) = one.passed[way].unwrap_or((0, Instant::now()));
             one.passed[way] = Some((largest.max(mtu), first));
@@ -66,10 +86,10 @@ impl Engine {
     pub(super) fn go_exploring(&mut self) -> Outcome {
         let now = Instant::now();
         let mut at = 0;
-        while let Some(one) = self.explorations.get_mut(at) {
+        while let Some(one) = self.explorations.all.get_mut(at) {
             let ways = one.explore.ways.len();
             if one.until <= now || (0..ways).all(|way| one.is_done(way)) {
-                let one = self.explorations.swap_remove(at);
+                let one = self.explorations.all.swap_remove(at);
                 let found = one.explore.ways.iter().zip(&one.passed).map(|(way, passed)| Found {
                     way: *way,
                     mtu: passed.map(|(mtu, _)| mtu),
@@ -98,9 +118,10 @@ impl Engine {
                 let passed = one.passed[way].map_or(0, |(mtu, _)| mtu);
                 // The smallest first: an interface that drops a packet may hold up those behind it.
                 for mtu in mtus.iter().rev().copied().filter(|mtu| *mtu > passed) {
-                    self.next_probe = self.next_probe.wrapping_add(1);
-                    one.probes.insert(self.next_probe, (way, mtu));
-                    self.node.probe(plane, to, self.next_probe, mtu.saturating_sub(IP_UDP))?;
+                    let number = self.explorations.probe.wrapping_add(1);
+                    self.explorations.probe = number;
+                    one.probes.insert(number, (way, mtu));
+                    self.node.probe(plane, to, number, mtu.saturating_sub(IP_UDP))?;
                 }
             }
             one.next = now + (AGAIN * 2u32.saturating_pow(one.round.min(8))).min(AGAIN_MAX);

@@ -3,7 +3,8 @@
 use super::super::failure::Failure;
 use super::super::message::{Message, PeerMessage, Signature};
 use super::super::task::{Stage, Task};
-use super::{About, Engine, FAILED_MAX, Outcome, Remains, cost};
+use super::remains::Remains;
+use super::{About, Engine, FAILED_MAX, Outcome, cost};
 use std::sync::PoisonError;
 use strandway_udp::Error;
 
@@ -24,7 +25,6 @@ impl Engine {
         } else {
             let lengths = regions.iter().map(|region| self.node.memory(*region).map(<[u8]>::len));
             let bytes = lengths.sum::<Result<usize, Error>>()?;
-            self.remains_bytes += bytes;
             self.remains.insert(id, Remains { regions, uses: task.uses, bytes });
         }
         self.settle_pair(id, &task)?;
@@ -99,15 +99,8 @@ impl Engine {
             task.uses -= 1;
             return Ok(());
         }
-        let Some(remains) = self.remains.get_mut(&id) else { return Ok(()) };
-        remains.uses -= 1;
-        if remains.uses == 0
-            && let Some(remains) = self.remains.remove(&id)
-        {
-            self.remains_bytes -= remains.bytes;
-            for region in remains.regions {
-                self.node.deregister(region)?;
-            }
+        for region in self.remains.end_use(id) {
+            self.node.deregister(region)?;
         }
         Ok(())
     }

@@ -184,6 +184,22 @@ pub(super) enum Early {
     Told(String),
 }
 
+/// Receives that are open: memory that a peer may write to, by its connection and its number.
+#[derive(Default)]
+pub(super) struct Landings {
+    pub(super) open: LocalMap<(Connection, u32), Opened>,
+    next: u32,
+}
+
+impl Landings {
+    /// The number of a new one.
+    pub(super) fn number(&mut self) -> u32 {
+        let number = self.next;
+        self.next = self.next.wrapping_add(1);
+        number
+    }
+}
+
 /// Memory that is open to a peer, for a receive of a task.
 pub(super) struct Opened {
     pub(super) task: u64,
@@ -206,13 +222,6 @@ pub(super) enum Sent {
     Parcel {
         task: u64,
     },
-}
-
-/// Memory of a task that has failed, which the wire still uses.
-pub(super) struct Remains {
-    pub(super) regions: Vec<Region>,
-    pub(super) uses: usize,
-    pub(super) bytes: usize,
 }
 
 /// The end of an engine.

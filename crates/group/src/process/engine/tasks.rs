@@ -339,13 +339,12 @@ impl Engine {
             }
             return Ok(None);
         };
-        let number = self.next_landing;
-        self.next_landing = self.next_landing.wrapping_add(1);
+        let number = self.landings.number();
         let landing = Landing { number, region };
         task.received[receive] = Stage::Begun;
         task.uses += 1;
         let offer = task.offer.map(|(_, number)| number);
-        self.landings.insert((connection, number), Opened { task: id, receive, landing, staging, offer });
+        self.landings.open.insert((connection, number), Opened { task: id, receive, landing, staging, offer });
         Ok(Some(landing))
     }
 
