@@ -102,6 +102,68 @@ struct Probe {
     silent: u32,
 }
 
+/// The state of a rank's own share.
+#[derive(Debug)]
+struct Casting {
+    turn: Turn,
+    /// The rank before it has cast its share.
+    token: bool,
+    /// The token has been passed on.
+    handed_on: bool,
+}
+
+/// By barrier: the rounds whose control messages have arrived, one bit each; and how many rounds this rank has sent.
+#[derive(Debug, Default)]
+struct Barriers {
+    heard: [u32; 3],
+    sent: [u8; 3],
+}
+
+/// Planes, one bit each.
+#[derive(Debug)]
+struct Planes {
+    /// Those of this rank.
+    up: u32,
+    /// Those that all ranks have, as far as this rank knows.
+    common: u32,
+    /// No plane is common to all ranks: chunks then go from rank to rank.
+    chained: bool,
+    /// Planes, and trees, on which other ranks receive nothing.
+    shunned: u32,
+}
+
+/// When something happened, or will.
+#[derive(Debug)]
+struct Times {
+    /// Chunks move since then.
+    moving_since: Time,
+    /// Earliest time at which this rank may cast its share.
+    cast_at: Time,
+    /// When the last chunk arrived; and by plane.
+    last_chunk: Time,
+    last_by_plane: Vec<Time>,
+    /// When chunks of this rank last left. A rank that is the only one to cast receives no chunks.
+    last_cast: Time,
+    /// When the cutoff timer expires.
+    cutoff_at: Time,
+    /// When missing chunks count as lost, because all chunks have been cast.
+    over_at: Time,
+}
+
+impl Times {
+    fn new(planes: u32) -> Times {
+        Times {
+            moving_since: Time::ZERO,
+            cast_at: Time::ZERO,
+            last_chunk: Time::ZERO,
+            last_by_plane: vec![Time::ZERO; (u32::BITS - planes.leading_zeros()) as usize],
+            last_cast: Time::ZERO,
+            cutoff_at: Time::NEVER,
+            over_at: Time::NEVER,
+        }
+    }
+}
+
 /// One rank. It learns of chunks and control messages; it casts its share when it has the token, fetches missing
 /// chunks, and answers the requests of other ranks.
 #[derive(Debug)]
@@ -116,41 +178,19 @@ pub struct MulticastRank<'a> {
     /// `Some` if the operation has parity.
     rebuilding: Option<Rebuilding>,
     complete: bool,
-    turn: Turn,
-    token: bool,
-    handed_on: bool,
+    casting: Casting,
     fin: bool,
-    /// By barrier: the rounds whose control messages have arrived, one bit each; and how many rounds this rank has
-    /// sent.
-    heard_rounds: [u32; 3],
-    sent_rounds: [u8; 3],
-    /// `up`: the planes of this rank. `planes`: the planes that all ranks have, as far as this rank knows.
-    up: u32,
-    planes: u32,
-    /// True if no plane is common to all ranks: chunks then go from rank to rank.
-    chained: bool,
+    barriers: Barriers,
+    planes: Planes,
     owed: Owed,
     fetching: Fetching,
     serving: Serving,
     /// By share: its end has arrived.
     ends: Vec<bool>,
-    moving_since: Time,
-    /// Earliest time at which this rank may cast its share.
-    cast_at: Time,
-    last_chunk: Time,
-    /// When chunks of this rank last left. A rank that is the only one to cast receives no chunks.
-    last_cast: Time,
-    /// By plane: when the last chunk arrived.
-    last_by_plane: Vec<Time>,
-    /// Planes, and trees, on which other ranks receive nothing.
-    shunned: u32,
+    times: Times,
     left_out: LeftOut,
     /// Counts the chunks that arrive along each tree, if trees are known.
     silence: Option<Silence>,
-    /// When the cutoff timer expires.
-    cutoff_at: Time,
-    /// When missing chunks count as lost, because all chunks have been cast.
-    over_at: Time,
     probe: Option<Probe>,
     /// By rank: when it last gave a sign of life.
     heard: Vec<Time>,
@@ -181,31 +221,23 @@ impl<'a> MulticastRank<'a> {
             progress,
             rebuilding: op.parity.map(|parity| Rebuilding::new(parity, layout.numbers())),
             complete: false,
-            turn: if op.share_of(rank).is_some() { Turn::Waits } else { Turn::Done },
-            token: op.link(rank).step == 0,
-            handed_on: false,
+            casting: Casting {
+                turn: if op.share_of(rank).is_some() { Turn::Waits } else { Turn::Done },
+                token: op.link(rank).step == 0,
+                handed_on: false,
+            },
             fin: false,
-            heard_rounds: [0; 3],
-            sent_rounds: [0; 3],
-            up: op.planes,
-            planes: op.planes & op.groups,
-            chained: false,
+            barriers: Barriers::default(),
+            planes: Planes { up: op.planes, common: op.planes & op.groups, chained: false, shunned: 0 },
             owed: Owed::default(),
             fetching: Fetching::new(rank),
             serving: Serving::default(),
             ends: vec![false; op.layout.shares() as usize],
-            moving_since: Time::ZERO,
-            cast_at: Time::ZERO,
-            last_chunk: Time::ZERO,
-            last_cast: Time::ZERO,
-            last_by_plane: vec![Time::ZERO; (u32::BITS - op.planes.leading_zeros()) as usize],
-            shunned: 0,
+            times: Times::new(op.planes),
             left_out: LeftOut::of(op.trees_used()),
             // Roots without a pace let switches pause them, so a tree may be late by any time.
             silence: (op.recovery.direct && op.pace.is_some() && op.trees_used() * op.planes.count_ones() > 1)
                 .then(|| Silence::new(op.trees_used(), op.planes)),
-            cutoff_at: Time::NEVER,
-            over_at: Time::NEVER,
             probe: None,
             heard: vec![Time::ZERO; op.ranks.count() as usize],
             out: VecDeque::new(),
@@ -290,20 +322,20 @@ impl<'a> MulticastRank<'a> {
     /// Sends the control messages of all rounds that may begin. Returns true if the barrier is passed.
     fn pass(&mut self, now: Time, barrier: Barrier) -> bool {
         let (b, rounds) = (barrier as usize, self.rounds());
-        while self.sent_rounds[b] < rounds {
-            let round = self.sent_rounds[b];
-            if round > 0 && self.heard_rounds[b] >> (round - 1) & 1 == 0 {
+        while self.barriers.sent[b] < rounds {
+            let round = self.barriers.sent[b];
+            if round > 0 && self.barriers.heard[b] >> (round - 1) & 1 == 0 {
                 return false;
             }
-            self.sent_rounds[b] += 1;
+            self.barriers.sent[b] += 1;
             let bytes = self.op.layout.bytes();
             self.owe(
                 now,
                 self.ahead(1 << round),
-                MulticastMessage::Barrier { barrier, round, planes: self.planes, bytes },
+                MulticastMessage::Barrier { barrier, round, planes: self.planes.common, bytes },
             );
         }
-        self.heard_rounds[b] == ((1u64 << rounds) - 1) as u32
+        self.barriers.heard[b] == ((1u64 << rounds) - 1) as u32
     }
 
     /// Enters the next phase as often as possible.
@@ -343,7 +375,7 @@ impl<'a> MulticastRank<'a> {
                     self.complete = true;
                     self.stage(Stage::Complete);
                 }
-                let through = self.complete && self.turn == Turn::Done;
+                let through = self.complete && self.casting.turn == Turn::Done;
                 if through && !self.has_close() && self.op.ranks.count() > 1 {
                     self.owe(now, self.ahead(1), MulticastMessage::Fin);
                 }
@@ -369,14 +401,14 @@ impl<'a> MulticastRank<'a> {
     }
 
     fn begin_moving(&mut self, now: Time) {
-        self.moving_since = now;
-        self.last_chunk = now;
-        let cutoff = if self.chained { self.op.chain_cutoff() } else { self.op.cutoff() };
-        self.cutoff_at = now + cutoff.scaled(self.slowdown());
-        if self.op.pace.is_some() && !self.chained {
+        self.times.moving_since = now;
+        self.times.last_chunk = now;
+        let cutoff = if self.planes.chained { self.op.chain_cutoff() } else { self.op.cutoff() };
+        self.times.cutoff_at = now + cutoff.scaled(self.slowdown());
+        if self.op.pace.is_some() && !self.planes.chained {
             // The first roots of the chains begin one chunk time apart. If they began together, their chunks would meet
             // in every queue.
-            self.cast_at = now + self.op.chunk_time() * u64::from(self.op.link(self.rank).chain);
+            self.times.cast_at = now + self.op.chunk_time() * u64::from(self.op.link(self.rank).chain);
         }
         self.hurry(now);
     }
@@ -405,8 +437,8 @@ impl<'a> MulticastRank<'a> {
             Some(rebuilding) if missing => fetch.min(rebuilding.next()),
             _ => fetch,
         };
-        let turn = self.phase == Phase::Moving && self.turn == Turn::Waits && self.token;
-        let start = if turn { self.cast_at } else { start };
+        let turn = self.phase == Phase::Moving && self.casting.turn == Turn::Waits && self.casting.token;
+        let start = if turn { self.times.cast_at } else { start };
         let probe = self.probe.map_or(Time::NEVER, |probe| probe.at);
         start.min(self.owed.next()).min(fetch).min(probe).min(self.hangs_up_at())
     }
@@ -422,7 +454,7 @@ impl Application for MulticastRank<'_> {
                 self.handle_chunk(now, from, (chunk, plane), trimmed, last);
             }
             Event::Cast { to, task, end } if task == self.op.task && to == self.audience() => {
-                self.last_cast = now;
+                self.times.last_cast = now;
                 self.handle_cast(end);
                 self.go_on(now);
             }
@@ -439,9 +471,9 @@ impl Application for MulticastRank<'_> {
                 }
             }
             Event::Ports { up } => {
-                self.up = self.op.planes & up;
+                self.planes.up = self.op.planes & up;
                 if matches!(self.phase, Phase::Idle) {
-                    self.planes = self.up & self.op.groups;
+                    self.planes.common = self.planes.up & self.op.groups;
                 }
             }
             _ => {}

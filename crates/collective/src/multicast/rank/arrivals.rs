@@ -27,8 +27,8 @@ impl MulticastRank<'_> {
         if parity && self.op.parity.is_none_or(|parity| chunk >= parity.numbers()) {
             return;
         }
-        self.last_chunk = now;
-        if let Some(at) = self.last_by_plane.get_mut(usize::from(plane)) {
+        self.times.last_chunk = now;
+        if let Some(at) = self.times.last_by_plane.get_mut(usize::from(plane)) {
             *at = now;
         }
         if self.fetching.begun
@@ -52,7 +52,7 @@ impl MulticastRank<'_> {
         } else {
             settled = self.mark(now, chunk, parity);
         }
-        let end = match self.chained {
+        let end = match self.planes.chained {
             // A chain sends no parity, so the `last` mark is the end.
             true => last.then(|| (self.op.layout.share_of(chunk), Span::ZERO)),
             false => self.op.is_end(chunk, last),
@@ -63,7 +63,7 @@ impl MulticastRank<'_> {
                 silence.end(share);
             }
             // The multicast is over when the last root of each chain has finished; other roots do not count.
-            if new && (self.chained || self.op.link(self.op.root_of(share)).last) {
+            if new && (self.planes.chained || self.op.link(self.op.root_of(share)).last) {
                 settled = true;
                 self.hurry(now + behind);
             }
@@ -125,14 +125,15 @@ impl MulticastRank<'_> {
 
     /// If all roots seem to have finished, missing chunks are lost unless they arrive within two round trips.
     pub(super) fn hurry(&mut self, now: Time) {
-        let heard = |rank: u32| if rank == self.rank { self.turn == Turn::Done } else { self.ends[rank as usize] };
+        let heard =
+            |rank: u32| if rank == self.rank { self.casting.turn == Turn::Done } else { self.ends[rank as usize] };
         let over = match self.op.root {
             Some(_) => self.ends[0],
-            None if self.chained => (0..self.op.ranks.count()).all(heard),
+            None if self.planes.chained => (0..self.op.ranks.count()).all(heard),
             None => self.op.chains.ends().all(heard),
         };
         if over && self.op.cutoff == Cutoff::Tuned {
-            self.over_at = self.over_at.min(now + self.op.rtt * 2);
+            self.times.over_at = self.times.over_at.min(now + self.op.rtt * 2);
         }
     }
 
@@ -143,38 +144,38 @@ impl MulticastRank<'_> {
     /// arrived and none of its own has left.
     pub(super) fn stops_waiting_at(&self) -> Time {
         if self.op.cutoff != Cutoff::Tuned {
-            return self.cutoff_at;
+            return self.times.cutoff_at;
         }
         // Multicast sheet, section 6.3: 0.9 of the schedule has passed and chunks have stopped arriving.
         let pause = self.op.rtt * 4;
         let slack = pause + Span::from_us(200);
-        let schedule = if self.chained { self.op.chain_schedule() } else { self.op.schedule() };
-        let nearly = self.moving_since + schedule.scaled(0.9 * self.slowdown());
-        let stirred = self.last_chunk.max(self.last_cast);
+        let schedule = if self.planes.chained { self.op.chain_schedule() } else { self.op.schedule() };
+        let nearly = self.times.moving_since + schedule.scaled(0.9 * self.slowdown());
+        let stirred = self.times.last_chunk.max(self.times.last_cast);
         let quiet = nearly.max(stirred + pause.max(Span::from_ms(1)));
-        self.over_at.min(quiet).min(self.cutoff_at.max(stirred + slack))
+        self.times.over_at.min(quiet).min(self.times.cutoff_at.max(stirred + slack))
     }
 
     /// The factor by which the operation takes longer at most, because it does not use all planes of the hosts.
     pub(super) fn slowdown(&self) -> f64 {
-        f64::from(self.op.planes.count_ones()) / f64::from((self.planes & self.op.planes).count_ones().max(1))
+        f64::from(self.op.planes.count_ones()) / f64::from((self.planes.common & self.op.planes).count_ones().max(1))
     }
 
     /// Planes on which no chunk has arrived for two round trips although others had arrivals.
     fn deaf(&self) -> u32 {
-        if self.chained {
+        if self.planes.chained {
             // All chunks come from one sender, and this rank knows the planes that it lacks.
-            return self.op.planes & !self.up;
+            return self.op.planes & !self.planes.up;
         }
-        let silent = |at: &Time| *at + self.op.rtt * 2 < self.last_chunk;
-        let planes = self.last_by_plane.iter().zip(0..).filter(|(at, _)| silent(at));
+        let silent = |at: &Time| *at + self.op.rtt * 2 < self.times.last_chunk;
+        let planes = self.times.last_by_plane.iter().zip(0..).filter(|(at, _)| silent(at));
         planes.fold(0, |deaf, (_, plane)| deaf | 1 << plane) & self.op.planes
     }
 
     fn fetch(&mut self, (of, runs): (u32, [Run; 2])) {
         self.counts.fetches += 1;
         let planes = self.deaf();
-        if planes != 0 && (self.op.recovery.direct || self.chained) {
+        if planes != 0 && (self.op.recovery.direct || self.planes.chained) {
             self.send_message(of, MulticastMessage::Deaf { planes });
         }
         self.send_message(of, MulticastMessage::Fetch(runs));

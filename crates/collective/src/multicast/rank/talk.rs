@@ -87,22 +87,22 @@ impl MulticastRank<'_> {
             self.send_message(from, MulticastMessage::Ack(word.name()));
         }
         match word {
-            MulticastMessage::Token => self.token |= from == self.behind(1),
+            MulticastMessage::Token => self.casting.token |= from == self.behind(1),
             MulticastMessage::Fetch(runs) => self.serve(now, from, runs),
             MulticastMessage::Fin => self.fin |= from == self.behind(1),
             MulticastMessage::Barrier { barrier: Barrier::Here, bytes, .. } if bytes != self.op.layout.bytes() => {
                 self.abort(now, MulticastMessage::Differ { ranks: [from, self.rank] }, true);
             }
             MulticastMessage::Barrier { barrier, round, planes, .. } => {
-                self.heard_rounds[barrier as usize] |= 1u32.checked_shl(u32::from(round)).unwrap_or(0);
+                self.barriers.heard[barrier as usize] |= 1u32.checked_shl(u32::from(round)).unwrap_or(0);
                 if barrier == Barrier::Here {
-                    self.planes &= planes;
+                    self.planes.common &= planes;
                 }
             }
             MulticastMessage::Ack(name) => self.owed.acknowledge(from, name),
             MulticastMessage::Probe => self.send_message(from, MulticastMessage::Alive),
             MulticastMessage::NotYet(runs) => self.fetching.deny(now, self.op, from, runs),
-            MulticastMessage::Deaf { planes } => self.shunned |= planes,
+            MulticastMessage::Deaf { planes } => self.planes.shunned |= planes,
             MulticastMessage::DeafTree { plane, tree } => {
                 self.left_out.insert(plane, tree);
             }
@@ -156,10 +156,10 @@ impl MulticastRank<'_> {
             Phase::Armed if self.op.opening == StartBarriers::TwoBarriers => Barrier::Armed,
             Phase::Closing if self.has_close() => Barrier::Close,
             Phase::Closing if !self.fin => return Some(self.behind(1)),
-            Phase::Moving if self.turn == Turn::Waits => return Some(self.behind(1)),
+            Phase::Moving if self.casting.turn == Turn::Waits => return Some(self.behind(1)),
             _ => return None,
         };
-        let round = (!self.heard_rounds[barrier as usize]).trailing_zeros();
+        let round = (!self.barriers.heard[barrier as usize]).trailing_zeros();
         (round < u32::from(self.rounds())).then(|| self.behind(1 << round))
     }
 
@@ -188,7 +188,7 @@ impl MulticastRank<'_> {
     /// repetition is sent twice; otherwise each repetition might take a plane that the receiver does not have.
     fn repeat_message(&mut self, to: u32, word: MulticastMessage, silent: u32) {
         self.send_message(to, word);
-        if self.planes != self.op.planes && silent % 2 == 1 {
+        if self.planes.common != self.op.planes && silent % 2 == 1 {
             self.send_message(to, word);
         }
     }
