@@ -4,9 +4,11 @@
 //! Pointers are read and written in `raw.rs` alone; the callers' side of the contract is in the header.
 
 mod calls;
+mod named;
 mod raw;
 mod registry;
 mod structs;
 
 pub use calls::*;
+pub use named::sw_node_open_by_name;
 pub use structs::*;

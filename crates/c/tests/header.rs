@@ -6,8 +6,8 @@ use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use strandway::{
-    ABI_VERSION, CEvent, CStep, Config, NO_IMMEDIATE, PROGRESS_CALLERS, PROGRESS_THREAD, RIGHT_ATOMIC, RIGHT_READ,
-    RIGHT_WRITE, Remote,
+    ABI_VERSION, CEvent, CSetting, CStep, Config, NO_IMMEDIATE, PROGRESS_CALLERS, PROGRESS_THREAD, RIGHT_ATOMIC,
+    RIGHT_READ, RIGHT_WRITE, Remote,
 };
 use strandway_mover::{Code, EventKind, Level};
 
@@ -40,7 +40,8 @@ fn header() -> String {
 
 #[test]
 fn the_header_has_the_functions_of_the_library() {
-    let source = std::fs::read_to_string(here("src/calls.rs")).expect("the source");
+    let read = |file: &str| std::fs::read_to_string(here(file)).expect("the source");
+    let source = read("src/calls.rs") + &read("src/named.rs");
     let ours = functions(&source, "extern \"C\" fn sw_");
     let theirs: BTreeSet<String> = functions(&header(), "sw_");
     assert!(ours.len() > 20, "{ours:?}");
@@ -101,6 +102,7 @@ fn structures_and_numbers_are_alike_in_both_languages() {
     layout!(CEvent, "sw_event", kind, code, connection, context, tag, bytes, service, immediate, reserved);
     layout!(Remote, "sw_remote", bytes);
     layout!(CStep, "sw_step", memory, offset, length, remote, at);
+    layout!(CSetting, "sw_setting", name, value);
     let upper = |name: String| {
         let mut words = String::new();
         for c in name.chars() {
