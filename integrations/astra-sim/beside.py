@@ -3,9 +3,10 @@
 
     cd ASTRA_SIM && python3 /path/to/strandway/integrations/astra-sim/beside.py TRACES [RANKS...]
 
-TRACES has `all_reduce/8npus_1MB/all_reduce.0.et` and so on, as `examples/workload/microbenchmarks/generator_scripts` makes them. Every backend
-that is built in the checkout runs: ours in build/astra_strandway, the two analytical ones, htsim's in build/astra_htsim/build/bin, ns-3's in
-extern/network_backend/ns-3/build/scratch. The network is that of docs/others.md: 400 Gb/s and 500 ns per link, 32 hosts per leaf.
+TRACES has `all_reduce/8npus_1MB/all_reduce.0.et` and so on, as `examples/workload/microbenchmarks/generator_scripts` makes them.
+Every backend that is built in the checkout runs: ours in build/astra_strandway, the two analytical ones, htsim's in
+build/astra_htsim/build/bin, ns-3's in extern/network_backend/ns-3/build/scratch. The network is that of docs/others.md: 400 Gb/s and
+500 ns per link, 32 hosts per leaf.
 """
 
 import glob
@@ -35,11 +36,13 @@ SECONDS = 600
 
 
 def scenario(ranks: int) -> str:
-    fabric = f'[fabric]\nhosts = {ranks}\nhosts_per_leaf = {min(ranks, LEAF)}\nspines = {LEAF}\n'
+    """Our file."""
+    fabric = f"[fabric]\nhosts = {ranks}\nhosts_per_leaf = {min(ranks, LEAF)}\nspines = {LEAF}\n"
     return fabric + 'rate = "400 Gbps"\nlatency = "500 ns"\n[profile]\nname = "uec"\n'
 
 
 def switch(ranks: int) -> str:
+    """The analytical backends' file."""
     return f"topology: [ Switch ]\nnpus_count: [ {ranks} ]\nbandwidth: [ 46.566 ]\nlatency: [ 500.0 ]\n"
 
 
@@ -75,6 +78,7 @@ def ns3_settings(work: Path) -> str:
 
 
 def run(program: str, options: list[str]) -> str:
+    """Simulated microseconds and processor seconds of a run, or how it ended."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     try:
         done = subprocess.run([program, *options], capture_output=True, text=True, timeout=SECONDS)
@@ -92,15 +96,15 @@ def run(program: str, options: list[str]) -> str:
 
 
 def main(traces: str, ranks: list[int]) -> None:
+    """A line for each collective and number of ranks."""
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         (work / "system.json").write_text(json.dumps(SYSTEM))
         memory = "examples/remote_memory/analytical/no_memory_expansion.json"
         for collective in ("all_reduce", "all_to_all"):
             for count in ranks:
-                files = {"strandway.toml": scenario(count), "switch.yml": switch(count), "tree.topo": fat_tree(count), "graph": graph(count)}
-                for name, text in files.items():
-                    (work / name).write_text(text)
+                for name, text in (("strandway.toml", scenario), ("switch.yml", switch), ("tree.topo", fat_tree), ("graph", graph)):
+                    (work / name).write_text(text(count))
                 (work / "ns3.txt").write_text(ns3_settings(work) if Path("extern/network_backend/ns-3/scratch/config").exists() else "")
                 (work / "dims.json").write_text(json.dumps({"logical-dims": [str(count)]}))
                 common = [
@@ -109,13 +113,15 @@ def main(traces: str, ranks: list[int]) -> None:
                     f"--remote-memory-configuration={memory}",
                 ]
                 network = f"--network-configuration={work}"
+                analytical = "build/astra_analytical/build/bin/AstraSim_Analytical_Congestion"
+                tree = ["--htsim_opts", "-topo", f"{work}/tree.topo"]
                 backends = {
                     "strandway": ("build/astra_strandway*/AstraSim_Strandway", [f"{network}/strandway.toml"]),
-                    "unaware": ("build/astra_analytical/build/bin/AstraSim_Analytical_Congestion_Unaware", [f"{network}/switch.yml"]),
-                    "aware": ("build/astra_analytical/build/bin/AstraSim_Analytical_Congestion_Aware", [f"{network}/switch.yml"]),
-                    "htsim": ("build/astra_htsim/build/bin/AstraSim_HTSim", [f"{network}/switch.yml", "--htsim_opts", "-topo", f"{work}/tree.topo"]),
+                    "unaware": (f"{analytical}_Unaware", [f"{network}/switch.yml"]),
+                    "aware": (f"{analytical}_Aware", [f"{network}/switch.yml"]),
+                    "htsim": ("build/astra_htsim/build/bin/AstraSim_HTSim", [f"{network}/switch.yml", *tree]),
                     "ns-3": (
-                        "extern/network_backend/ns-3/build/scratch/ns3*-AstraSimNetwork-*",
+                        "extern/network_backend/ns-3/build/scratch/ns3*-AstraSimNetwork*",
                         [f"{network}/ns3.txt", f"--logical-topology-configuration={work}/dims.json"],
                     ),
                 }

@@ -24,8 +24,8 @@ from pathlib import Path
 __all__ = ["enable", "link", "plugin"]
 
 _VARIABLE = "NIXL_PLUGIN_DIR"
-# The wheels of NIXL, the one of the newest CUDA first.
-_WHEELS = ("nixl_cu13", "nixl_cu12")
+# The wheels of NIXL, in the order of its own package `nixl`.
+_WHEELS = ("nixl_cu13", "nixl_cu12", "nixl_rocm")
 
 
 def plugin() -> Path:
@@ -37,9 +37,17 @@ def plugin() -> Path:
     return file
 
 
-def _libraries(wheel: str | None) -> Path | None:
+def _wheel() -> str | None:
+    """The wheel of NIXL that this program uses: the imported one, or the one that NIXL's package `nixl` chooses, or any."""
+    installed = [name for name in _WHEELS if importlib.util.find_spec(name)]
+    if len(installed) > 1 and not any(name in sys.modules for name in installed) and importlib.util.find_spec("nixl"):
+        importlib.import_module("nixl")
+    return next((name for name in installed if name in sys.modules), installed[0] if installed else None)
+
+
+def _libraries(name: str | None) -> Path | None:
     """The folder of a wheel's libraries, `nixl` within it has the backends."""
-    for name in [wheel] if wheel else _WHEELS:
+    if name is not None:
         found = importlib.util.find_spec(name)
         for place in found.submodule_search_locations or () if found else ():
             libraries = Path(place).parent / f"{name}.libs"
@@ -51,7 +59,8 @@ def _libraries(wheel: str | None) -> Path | None:
 def link(folder: str | os.PathLike[str], wheel: str | None = None) -> Path:
     """Makes links in a folder to this backend and to those of NIXL's wheel: the folder within it that `NIXL_PLUGIN_DIR` takes.
 
-    `wheel` is the module of NIXL, such as `nixl_cu12`; by default the one that is installed. Links that are there are made anew.
+    `wheel` is the module of NIXL, such as `nixl_cu12`; by default the one that is imported, or the one that the
+    package `nixl` chooses. Links that are there are made anew.
     """
     ours = plugin()
     root = Path(folder).absolute()
@@ -59,7 +68,7 @@ def link(folder: str | os.PathLike[str], wheel: str | None = None) -> Path:
     backends.mkdir(parents=True, exist_ok=True)
     # NIXL's backends find their libraries one folder above, and so does ours.
     wanted = {root / extension.name: extension for extension in ours.parent.parent.glob("_lab*.so")}
-    libraries = _libraries(wheel)
+    libraries = _libraries(wheel or _wheel())
     if libraries is not None:
         wanted.update({root / one.name: one for one in libraries.iterdir() if one.name != "nixl"})
         wanted.update({backends / one.name: one for one in (libraries / "nixl").iterdir()})
