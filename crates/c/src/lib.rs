@@ -10,5 +10,4 @@ mod registry;
 mod structs;
 
 pub use calls::*;
-pub use named::sw_node_open_by_name;
 pub use structs::*;

@@ -1,11 +1,7 @@
 //! Settings by name: given ones, then variables of the environment, then defaults of the caller, then the host.
-#![allow(unsafe_code, reason = "a function with a name for C, and pointers as arguments")]
 
-use crate::raw;
-use crate::registry::{NODES, run};
-use crate::structs::{CSetting, Config};
 use strandway_mover::environment::{self, Variables};
-use strandway_mover::{Code, Mover, MoverError, Options};
+use strandway_mover::{Code, MoverError, Options};
 use strandway_udp::PLANES_MAX;
 
 /// The names. Those of a group say the same thing in two ways: where one of them is given, the other does not count.
@@ -18,33 +14,6 @@ const GROUPS: [&[&str]; 7] = [
     &["rate"],
     &["base_rtt_us", "rtt"],
 ];
-
-/// Opens a node by settings with names and by variables of the environment.
-///
-/// # Safety
-/// As strandway.h says for pointers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sw_node_open_by_name(
-    config: *const Config,
-    settings: *const CSetting,
-    count: usize,
-    node: *mut u64,
-) -> i32 {
-    run(|| {
-        raw::check(node, "node")?;
-        // SAFETY: as for `sw_node_open`; the settings are `count` pairs of texts.
-        let options = unsafe {
-            let config = raw::read_config(config)?;
-            let mut options = options(&raw::settings(settings, count)?, &config.defaults())?;
-            Config { payload: 0, rate_mbps: 0, base_rtt_us: 0, ..config }.apply(&mut options)?;
-            options.log = raw::log_sink(config.log, config.log_context);
-            options
-        };
-        let number = NODES.add(Mover::open(&options)?);
-        // SAFETY: the pointer was checked above.
-        unsafe { raw::write(node, number, "node") }
-    })
-}
 
 /// The name of a setting's variable.
 fn variable(name: &str) -> String {
