@@ -60,7 +60,7 @@ move() {
     for host in prefill decode; do
         number=$([ $host = prefill ] && echo 1 || echo 2)
         if [ "$backend" = STRANDWAY ]; then
-            export NIXL_PLUGIN_DIR=$plugins STRANDWAY_KEY_FILE=$work/key STRANDWAY_RATE_MBPS=2000
+            export NIXL_PLUGIN_DIR=$plugins STRANDWAY_KEY_FILE=$work/key STRANDWAY_RATE=2
             export STRANDWAY_PLANES=10.0.0.$number,10.0.1.$number
         else
             unset NIXL_PLUGIN_DIR

@@ -116,6 +116,12 @@ typedef struct sw_config {
     void *log_context;             /* its first argument */
 } sw_config;
 
+/* A setting by name, for sw_node_open_by_name(). */
+typedef struct sw_setting {
+    const char *name;
+    const char *value; /* null or empty: not set */
+} sw_setting;
+
 /* The right to a range of a node's memory. Send it to the peer in any way. */
 typedef struct sw_remote {
     uint8_t bytes[16];
@@ -153,6 +159,13 @@ const char *sw_last_error(void);
 int32_t sw_config_init(sw_config *config, size_t size);
 
 int32_t sw_node_open(const sw_config *config, sw_node_t *node);
+
+/* Opens a node by settings with names: key_file or key (hexadecimal digits), planes or ifname (with commas between
+ * several), profile, protection, payload (bytes), rate (Gb/s of all planes), base_rtt_us or rtt (milliseconds). What is
+ * not given is taken from the variable of the environment with its name, as STRANDWAY_KEY_FILE, then from `config` (rate,
+ * payload, round trip), then from the host: all interfaces that lead to other hosts are planes, their rates make the
+ * rate, their MTU the payload. The other numbers of `config` count, too; its planes, key and names do not. */
+int32_t sw_node_open_by_name(const sw_config *config, const sw_setting *settings, size_t count, sw_node_t *node);
 
 /* Closes all connections and sockets of a node. Calls of other threads with it end with SW_ERROR_NO_NODE. */
 int32_t sw_node_close(sw_node_t node);

@@ -1,8 +1,10 @@
 """The NIXL backend beside UCX over TCP of the same wheel: two processes, 64 MiB in one descriptor and in 4,096.
 
     python crates/c/nixl/bench.py PLUGINS [rounds [planes]]
+    sudo RATE=1gbit bench/planes.sh python crates/c/nixl/bench.py PLUGINS [rounds]
 
-PLUGINS is the folder of libplugin_STRANDWAY.so. The systems take turns, so that other work of the machine meets all.
+PLUGINS is the folder of libplugin_STRANDWAY.so. The systems take turns, so that other work of the machine meets all. The second command
+runs the two processes in namespaces that two links join.
 """
 
 import os
@@ -26,7 +28,10 @@ def open_agent(name, system):
     params = {}
     if backend == "STRANDWAY":
         protection = "none" if "plain" in system else "encrypted"
-        params = {"planes": os.environ["BENCH_PLANES"], "key": "07" * 32, "protection": protection}
+        params = {"planes": os.environ.get("BENCH_PLANES", ""), "key": "07" * 32, "protection": protection}
+        if "BENCH_PEER" in os.environ:
+            # That of the links, below what their shapers let pass.
+            params["rate"] = os.environ.get("BENCH_GBPS", "2")
     agent.create_backend(backend, params)
     return agent
 
@@ -44,7 +49,8 @@ def target(system):
 def initiator(system, operation, count):
     import numpy as np
 
-    with subprocess.Popen([sys.executable, __file__, "target", system], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    peer = os.environ.get("BENCH_PEER", "").split()
+    with subprocess.Popen([*peer, sys.executable, __file__, "target", system], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, text=True) as process:
         line = ""
         while not line.startswith("METADATA"):
@@ -78,6 +84,8 @@ def initiator(system, operation, count):
 
 def run(system, operation, count, plugins, planes):
     env = {**os.environ, "BENCH_PLANES": planes, "UCX_TLS": "tcp", "NIXL_LOG_LEVEL": "ERROR"}
+    if "BENCH_PEER" in env:
+        del env["BENCH_PLANES"]
     if system != "UCX/TCP":
         env["NIXL_PLUGIN_DIR"] = plugins
     done = subprocess.run([sys.executable, __file__, "initiator", system, operation, str(count)], env=env, text=True,

@@ -115,21 +115,8 @@ class Backend : public nixl::Engine {
     nixl::Status send_notice(const std::string &, const std::string &) const override;
 };
 
-// The settings of the node, from the backend's parameters and the environment.
-struct Settings {
-    std::vector<std::string> planes;
-    std::vector<uint8_t> key;
-    std::string profile;
-    std::string protection;
-    uint32_t payload = 0;
-    uint32_t peer_timeout_ms = 800;
-    uint32_t rate_mbps = 0;
-    // More than the wire needs: a busy host takes its time to wake up, and fewer bytes under way would wait for it.
-    uint32_t base_rtt_us = 1000;
-};
-
-// Reads the settings; a line on what is wrong, or nothing.
-std::string read_settings(const nixl::Params &params, Settings &into);
+// Opens the node of an agent with the backend's parameters; a line on what is wrong, or nothing.
+std::string open_node(const nixl::Params &params, sw_config &config, sw_node_t *node);
 
 // The parameters with their defaults, as NIXL shows them.
 nixl::Params default_params();

@@ -76,39 +76,20 @@ void append(std::string &to, const std::string &text) {
 }
 
 std::string Backend::State::open(const nixl::InitParams &init) {
-    Settings settings;
-    const std::string wrong = read_settings(*init.params, settings);
-    if (!wrong.empty()) {
-        return wrong;
-    }
     agent = init.agent;
-    std::vector<const char *> planes;
-    for (const std::string &plane : settings.planes) {
-        planes.push_back(plane.c_str());
-    }
     sw_config config;
     if (sw_config_init(&config, sizeof config) != SW_OK) {
         return sw_last_error();
     }
-    config.planes = planes.data();
-    config.planes_count = planes.size();
-    config.key = settings.key.data();
-    config.key_length = settings.key.size();
-    config.profile = settings.profile.empty() ? nullptr : settings.profile.c_str();
-    config.protection = settings.protection.empty() ? nullptr : settings.protection.c_str();
-    config.payload = settings.payload;
-    config.rate_mbps = settings.rate_mbps;
-    config.base_rtt_us = settings.base_rtt_us;
     config.operations_max = OPERATIONS_MAX;
-    config.peer_timeout_ms = settings.peer_timeout_ms;
-    config.handshake_timeout_ms = settings.peer_timeout_ms;
     config.log = [](void *, uint32_t level, const char *text) {
         if (level <= SW_LOG_WARNING || std::getenv("STRANDWAY_NIXL_LOG")) {
             warn(text);
         }
     };
-    if (sw_node_open(&config, &node) != SW_OK) {
-        return sw_last_error();
+    const std::string wrong = open_node(*init.params, config, &node);
+    if (!wrong.empty()) {
+        return wrong;
     }
     outbox.resize(SENDS * PIECE);
     waits.resize(SENDS);

@@ -1,9 +1,10 @@
 //! The functions of the header, in its order.
 #![allow(unsafe_code, reason = "functions with names for C, and pointers as arguments")]
 
+use crate::named;
 use crate::raw;
 use crate::registry::{NODES, error_text, run};
-use crate::structs::{ABI_VERSION, CEvent, CStep, Config, NO_IMMEDIATE, Remote, protection, rights};
+use crate::structs::{ABI_VERSION, CEvent, CSetting, CStep, Config, NO_IMMEDIATE, Remote, protection, rights};
 use std::ffi::{c_char, c_int, c_void};
 use std::net::SocketAddrV6;
 use std::time::Duration;
@@ -90,6 +91,33 @@ pub unsafe extern "C" fn sw_node_open(config: *const Config, node: *mut u64) -> 
                 options.protection = protection(&name)?;
             }
             config.apply(&mut options)?;
+            options.log = raw::log_sink(config.log, config.log_context);
+            options
+        };
+        let number = NODES.add(Mover::open(&options)?);
+        // SAFETY: the pointer was checked above.
+        unsafe { raw::write(node, number, "node") }
+    })
+}
+
+/// Opens a node by settings with names and by variables of the environment.
+///
+/// # Safety
+/// As strandway.h says for pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_node_open_by_name(
+    config: *const Config,
+    settings: *const CSetting,
+    count: usize,
+    node: *mut u64,
+) -> i32 {
+    run(|| {
+        raw::check(node, "node")?;
+        // SAFETY: as for `sw_node_open`; the settings are `count` pairs of texts.
+        let options = unsafe {
+            let config = raw::read_config(config)?;
+            let mut options = named::options(&raw::settings(settings, count)?, &config.defaults())?;
+            Config { payload: 0, rate_mbps: 0, base_rtt_us: 0, ..config }.apply(&mut options)?;
             options.log = raw::log_sink(config.log, config.log_context);
             options
         };

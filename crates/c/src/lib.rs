@@ -4,6 +4,7 @@
 //! Pointers are read and written in `raw.rs` alone; the callers' side of the contract is in the header.
 
 mod calls;
+mod named;
 mod raw;
 mod registry;
 mod structs;

@@ -1,12 +1,16 @@
 //! Pointers of C, checked as far as they can be: null and misaligned ones are errors.
 #![allow(unsafe_code, reason = "memory of a caller in C is read, written and lent by address")]
 
-use crate::structs::{CEvent, Config, LogFunction};
+use crate::named::Settings;
+use crate::structs::{CEvent, CSetting, Config, LogFunction};
 use std::ffi::{CString, c_char, c_void};
 use std::sync::Arc;
 use strandway_ffi::pointers;
 pub(crate) use strandway_ffi::pointers::{bytes, check, read, text, texts, values};
 use strandway_mover::{Code, Event, Level, LogSink, MoverError};
+
+/// The most settings of one call; ours, more than there are names.
+const SETTINGS_MAX: usize = 64;
 
 /// Writes a result.
 ///
@@ -39,6 +43,24 @@ pub(crate) unsafe fn read_config(from: *const Config) -> Result<Config, MoverErr
     }
     // SAFETY: the structure has the size that this library knows.
     Ok(unsafe { read(from, "config") }?)
+}
+
+/// Copies settings.
+///
+/// # Safety
+/// A pointer that is neither null nor misaligned leads to `count` settings, each with pointers to texts or null.
+pub(crate) unsafe fn settings(from: *const CSetting, count: usize) -> Result<Settings, MoverError> {
+    if count == 0 {
+        return Ok(Settings::new());
+    }
+    // SAFETY: as the caller promises, here and for the texts.
+    let all = unsafe { values(from, count, SETTINGS_MAX, "settings") }?;
+    let one = |setting: CSetting| {
+        // SAFETY: as above.
+        let (name, value) = unsafe { (text(setting.name, "a setting's name")?, text(setting.value, "a setting")?) };
+        Ok((name.unwrap_or_default(), value.unwrap_or_default()))
+    };
+    all.into_iter().map(one).collect()
 }
 
 /// Writes events.

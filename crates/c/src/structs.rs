@@ -1,5 +1,6 @@
 //! The structures of the header.
 
+use crate::named::Settings;
 use std::ffi::{c_char, c_void};
 use std::time::Duration;
 use strandway_mover::{Code, Event, EventKind, MoverError, Options, Progress, Step};
@@ -92,7 +93,18 @@ impl Config {
         }
     }
 
-    /// Puts the numbers into options; texts and lists were read before.
+    /// The numbers that settings by name stand above.
+    pub(crate) fn defaults(&self) -> Settings {
+        let mbps = f64::from(self.rate_mbps) / 1_000.0;
+        let all = [
+            ("payload", self.payload, self.payload.to_string()),
+            ("rate", self.rate_mbps, mbps.to_string()),
+            ("base_rtt_us", self.base_rtt_us, self.base_rtt_us.to_string()),
+        ];
+        all.into_iter().filter(|(_, set, _)| *set > 0).map(|(name, _, value)| (name.to_string(), value)).collect()
+    }
+
+    /// Puts the numbers into options; texts and lists were read before. Zeros leave what is there.
     pub(crate) fn apply(&self, options: &mut Options) -> Result<(), MoverError> {
         options.progress = match self.progress {
             PROGRESS_THREAD => Progress::Thread,
@@ -103,9 +115,10 @@ impl Config {
             }
         };
         let some = |value: u32| (value > 0).then_some(value);
-        options.payload = some(self.payload);
-        options.rate = some(self.rate_mbps).map(|mbps| Rate::from_gbps(1).scaled(f64::from(mbps) / 1_000.0));
-        options.base_rtt = some(self.base_rtt_us).map(|us| Span::from_us(us.into()));
+        let rate = some(self.rate_mbps).map(|mbps| Rate::from_gbps(1).scaled(f64::from(mbps) / 1_000.0));
+        options.payload = some(self.payload).or(options.payload);
+        options.rate = rate.or(options.rate);
+        options.base_rtt = some(self.base_rtt_us).map(|us| Span::from_us(us.into())).or(options.base_rtt);
         if let Some(most) = some(self.connections_max) {
             options.connections_max = most as usize;
         }
@@ -142,12 +155,9 @@ pub(crate) fn rights(bits: u32) -> Result<Rights, MoverError> {
 
 /// The protection with this name.
 pub(crate) fn protection(name: &str) -> Result<Protection, MoverError> {
-    match name {
-        "encrypted" => Ok(Protection::Encrypted),
-        "authenticated" => Ok(Protection::Authenticated),
-        "none" => Ok(Protection::None),
-        _ => Err(MoverError::new(Code::Config, format!("protection {name}: take encrypted, authenticated or none"))),
-    }
+    Protection::named(name).ok_or_else(|| {
+        MoverError::new(Code::Config, format!("protection {name}: take encrypted, authenticated or none"))
+    })
 }
 
 /// The right to write into a range of a peer's memory: `struct sw_remote`.
@@ -156,6 +166,16 @@ pub(crate) fn protection(name: &str) -> Result<Protection, MoverError> {
 pub struct Remote {
     /// The same bytes on every host.
     pub bytes: [u8; 16],
+}
+
+/// A setting of a node by name: `struct sw_setting`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CSetting {
+    /// Its name.
+    pub name: *const c_char,
+    /// Its value as a text; null or empty: not set.
+    pub value: *const c_char,
 }
 
 /// A write or a read of a list: `struct sw_step`.

@@ -6,8 +6,8 @@ use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use strandway::{
-    ABI_VERSION, CEvent, CStep, Config, NO_IMMEDIATE, PROGRESS_CALLERS, PROGRESS_THREAD, RIGHT_ATOMIC, RIGHT_READ,
-    RIGHT_WRITE, Remote,
+    ABI_VERSION, CEvent, CSetting, CStep, Config, NO_IMMEDIATE, PROGRESS_CALLERS, PROGRESS_THREAD, RIGHT_ATOMIC,
+    RIGHT_READ, RIGHT_WRITE, Remote,
 };
 use strandway_mover::{Code, EventKind, Level};
 
@@ -101,6 +101,7 @@ fn structures_and_numbers_are_alike_in_both_languages() {
     layout!(CEvent, "sw_event", kind, code, connection, context, tag, bytes, service, immediate, reserved);
     layout!(Remote, "sw_remote", bytes);
     layout!(CStep, "sw_step", memory, offset, length, remote, at);
+    layout!(CSetting, "sw_setting", name, value);
     let upper = |name: String| {
         let mut words = String::new();
         for c in name.chars() {

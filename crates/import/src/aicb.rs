@@ -218,6 +218,11 @@ fn action<'a>(name: &'a str, group: &'a str, more: &'a str, stages: bool) -> Res
         "all" => Group::All,
         "pp_group" if stages => Group::Pipeline,
         "embedding_group" if stages => Group::Embedding,
+        "pp_group" | "embedding_group" => {
+            let what = "is a group of stages, and the list of rank 0 does not tell what other stages do";
+            let remedy = "remove its lines if it has one rank, or import the layers (.txt) of the same run";
+            return Err((group, what.into(), remedy));
+        }
         _ => return Err((group, "is no group that is understood".into(), "correct comm_group")),
     };
     Ok(Some(Action::Collective(kind, group)))
@@ -383,7 +388,8 @@ mod tests {
         for (from, to, wanted) in [
             ("all_to_all", "isend", "a.csv:6: `CommType.isend`: is a message between stages"),
             ("all_to_all", "guess", "a.csv:6: `CommType.guess`: is no operation"),
-            ("ep_group", "pp_group", "is no group"),
+            ("ep_group", "pp_group", "is a group of stages"),
+            ("ep_group", "xp_group", "is no group"),
             ("dp_group,4,4096", "dp_group,2,4096", "a.csv:7: `2`: is not the size of this group in line 3"),
             ("rank7", "rank8", "9 ranks are no multiple of groups of 2"),
             ("rank7", "rank5", "make data groups of 3, not 4"),

@@ -85,6 +85,10 @@ pub struct Workload {
     pub once: Vec<Layer>,
     /// Layers of other micro-batches that have other times or bytes than those of the last one.
     pub others: usize,
+    /// Lines of layers in the file.
+    pub layers: usize,
+    /// Those that line 2 says beyond them: the file ends before they come.
+    pub missing: usize,
 }
 
 /// Policies of SimAI and ASTRA-sim 1 whose passes or groups are others than those of a transformer's training.
@@ -182,13 +186,28 @@ pub fn parse(file: &str, text: &str) -> Result<Workload, Problems> {
         let what = format!("the layers compute for more than {COMPUTE_MAX_NS} ns in all");
         return Err(problem(2, "", what, "correct the times of the layers"));
     }
-    if layers.len() != count {
-        let what = format!("there are {} layers and not {count}", layers.len());
-        return Err(problem(2, "", what, "correct line 2, or the file was cut off"));
+    // A public file of AICB's says 839 where 33 follow; SimAI reads those that are there.
+    let (there, missing) = (layers.len(), count - layers.len());
+    if there == 0 {
+        return Err(problem(2, "", "no layer follows".into(), "the file was cut off: fetch it again"));
     }
     let Cut { micro, once, others } = cut(layers, micro_batches)
         .map_err(|what| problem(1, "", what, "every micro-batch must have the same layers; correct ga"))?;
-    Ok(Workload { policy, tp, ep, pp, chunks, micro_batches, gpus, stage_bytes, micro, once, others })
+    Ok(Workload {
+        policy,
+        tp,
+        ep,
+        pp,
+        chunks,
+        micro_batches,
+        gpus,
+        stage_bytes,
+        micro,
+        once,
+        others,
+        layers: there,
+        missing,
+    })
 }
 
 fn shortened(text: &str) -> String {
@@ -292,6 +311,13 @@ impl Workload {
         }
     }
 
+    /// What is odd about the file: it ends before all layers have come that it says it has.
+    pub fn note(&self) -> Option<String> {
+        let (there, said) = (self.layers, self.layers + self.missing);
+        let remedy = "these are read, as SimAI does; fetch the file again if it was cut off";
+        (self.missing > 0).then(|| format!("line 2 says {said} layers, but {there} follow: {remedy}"))
+    }
+
     /// Ranks that have the same part of the model; 0 if the file does not say.
     pub fn copies(&self) -> u32 {
         self.gpus / (self.tp * self.pp)
@@ -332,6 +358,9 @@ impl Workload {
             for (name, (count, bytes)) in bytes {
                 out.push_str(&format!("  {count} x {name}, {:.3} MB in all\n", bytes as f64 / 1e6));
             }
+        }
+        if let Some(note) = self.note() {
+            out.push_str(&format!("{note}\n"));
         }
         if self.others > 0 {
             out.push_str(&format!("{} layers of other micro-batches have other times or bytes\n", self.others));
@@ -376,6 +405,16 @@ mod tests {
         let told = small.describe();
         assert!(told.contains("8 GPUs: TP 2, EP 2, PP 2, DP 2; 2 micro-batches"), "{told}");
         assert!(told.contains("1 x ReduceScatter among Data"), "{told}");
+    }
+
+    #[test]
+    fn a_file_that_ends_before_its_layers_is_read_with_a_note() {
+        let made = parse("a.txt", &SMALL.replacen("\n5\n", "\n839\n", 1)).expect("read as far as it goes");
+        assert_eq!((made.layers, made.missing), (5, 834));
+        assert!(made.describe().contains("line 2 says 839 layers, but 5 follow"), "{}", made.describe());
+        assert_eq!(parse("a.txt", SMALL).expect("sound").note(), None);
+        let none: String = SMALL.split_inclusive('\n').take(2).collect();
+        assert!(parse("a.txt", &none).expect_err("no layer").to_string().contains("no layer follows"));
     }
 
     #[test]
@@ -432,7 +471,7 @@ mod tests {
             ("ALLTOALL_EP", "ALLREDUCEALLTOALL", "is no collective that is understood"),
             ("all_gpus: 8", "all_gpus: 7", "are no multiple of 2 x 2"),
             ("ga: 2", "ga: 3", "no multiple of 3 micro-batches"),
-            ("\n5\n", "\n6\n", "there are 5 layers and not 6"),
+            ("\n5\n", "\n4\n", "there are more than 4 layers"),
         ] {
             let said = parse("a.txt", &SMALL.replacen(from, to, 1)).expect_err(to).to_string();
             assert!(said.contains(wanted), "{said}");

@@ -1,23 +1,24 @@
 //! Settings of a mover from variables of the environment and the interfaces of the host, for programs whose users give no
-//! others.
+//! others. Those that are a node's alone are read by [`strandway_udp::environment`].
 
 use crate::options::{Options, Progress};
 use std::collections::HashSet;
-use std::fs;
 use std::net::SocketAddrV6;
 use strandway_proto::{Rate, Span};
-use strandway_udp::address::{is_ipv4, loopback, parse};
-use strandway_udp::{Config, Interface, Protection, interfaces};
+use strandway_udp::address::{is_ipv4, loopback};
+use strandway_udp::environment::Settings;
+pub use strandway_udp::environment::{Variables, key};
+use strandway_udp::{Config, Interface, interfaces};
 
 /// The largest payload that is taken from an MTU: ours, what loopback and jumbo frames do best with.
 const PAYLOAD_MAX: u32 = 4_096;
 /// The rate of an interface that does not tell its own, in Mb/s: NCCL's guess for sockets.
 const USUAL_RATE: u32 = 10_000;
+/// The round trip without queues that congestion control assumes. Ours: a busy host takes this long to wake up, and fewer
+/// bytes under way would wait for it.
+const BASE_RTT: Span = Span::from_ms(1);
 /// An interface that is slower than the fastest by this factor is left out; ours, as process groups do.
 const SLOW: u32 = 4;
-
-/// The value of a variable, if it is set.
-pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// An interface that is to be a plane.
 #[derive(Clone, Debug)]
@@ -39,22 +40,6 @@ impl PlaneInterface {
     }
 }
 
-/// The key that `STRANDWAY_KEY_FILE` or `STRANDWAY_KEY` gives.
-///
-/// # Errors
-/// If the file cannot be read, or the digits are none.
-pub fn key(get: Variables<'_>) -> Result<Option<Vec<u8>>, String> {
-    if let Some(path) = get("STRANDWAY_KEY_FILE") {
-        return fs::read(&path).map(Some).map_err(|error| format!("STRANDWAY_KEY_FILE is {path}: {error}"));
-    }
-    let Some(hex) = get("STRANDWAY_KEY") else { return Ok(None) };
-    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
-    let (pairs, rest) = hex.as_bytes().as_chunks::<2>();
-    let bytes: Option<Vec<u8>> = pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect();
-    let bytes = bytes.filter(|_| rest.is_empty());
-    bytes.map(Some).ok_or_else(|| "STRANDWAY_KEY is not made of pairs of hexadecimal digits".into())
-}
-
 /// The interfaces of the planes: those that `STRANDWAY_PLANES` or `STRANDWAY_IFNAME` names, or all that lead to other
 /// hosts, or else loopback.
 ///
@@ -71,23 +56,17 @@ fn planes_among(get: Variables<'_>, all: &[Interface]) -> Result<Vec<PlaneInterf
         mtu: one.mtu,
         rate: one.rate,
     };
-    let mut found: Vec<PlaneInterface> = match (get("STRANDWAY_PLANES"), get("STRANDWAY_IFNAME")) {
+    let mut found: Vec<PlaneInterface> = match (Settings::read(get)?.planes, get("STRANDWAY_IFNAME")) {
         (Some(list), _) => {
-            let one = |text: &str| {
-                let wanted = "give this host's address on each plane, with commas between them";
-                let address = parse(text.trim(), 0).ok_or_else(|| format!("STRANDWAY_PLANES has {text}: {wanted}"))?;
+            let one = |address: SocketAddrV6| {
                 let known = all.iter().find(|one| one.address == *address.ip());
-                Ok(known.map_or_else(
-                    || PlaneInterface {
-                        device: address.ip().to_canonical().to_string(),
-                        address,
-                        mtu: 1_500,
-                        rate: None,
-                    },
-                    |one| PlaneInterface { address, ..plane(one) },
-                ))
+                let device = address.ip().to_canonical().to_string();
+                known.map_or(PlaneInterface { device, address, mtu: 1_500, rate: None }, |one| PlaneInterface {
+                    address,
+                    ..plane(one)
+                })
             };
-            list.split(',').map(one).collect::<Result<_, String>>()?
+            list.into_iter().map(one).collect()
         }
         (None, Some(names)) => {
             let one = |name: &str| {
@@ -129,44 +108,26 @@ fn of_one_family<'a>(all: &[&'a Interface]) -> Vec<&'a Interface> {
     if four.len() == names.len() { four } else { family(false) }
 }
 
-/// Options with this key on these planes; the rest as `STRANDWAY_RATE`, `STRANDWAY_BASE_RTT_US`, `STRANDWAY_PROFILE`,
-/// `STRANDWAY_PROTECTION` and `STRANDWAY_PAYLOAD` say, or by default: the rate of the planes, and the largest useful payload that fits their MTU.
+/// Options with this key on these planes; the rest as the variables of [`Settings`] say, or by default: the rate of the
+/// planes, a round trip of 1 ms, and the largest useful payload that fits their MTU.
 ///
 /// # Errors
 /// If a variable has no valid value, or the key is too short.
 pub fn options(get: Variables<'_>, key: &[u8], planes: &[PlaneInterface]) -> Result<Options, String> {
+    let settings = Settings::read(get)?;
     let mut options = Options::new(key);
     options.planes = planes.iter().map(|plane| plane.address).collect();
     options.progress = Progress::Thread;
     let speed: u32 = planes.iter().map(PlaneInterface::mbps).sum();
     let any_known = planes.iter().any(|plane| plane.rate.is_some());
-    options.rate = any_known.then(|| mbps(speed.into()));
-    if let Some(rate) = get("STRANDWAY_RATE") {
-        let gbps: f64 = rate.parse().unwrap_or(0.0);
-        if !(gbps > 0.0 && gbps < 1e6) {
-            return Err(format!("STRANDWAY_RATE is {rate}: give Gb/s of all planes together"));
-        }
-        options.rate = Some(mbps(gbps * 1_000.0));
-    }
-    if let Some(rtt) = get("STRANDWAY_BASE_RTT_US") {
-        let micros: f64 = rtt.parse().unwrap_or(0.0);
-        if !(1.0..=1e7).contains(&micros) {
-            return Err(format!("STRANDWAY_BASE_RTT_US is {rtt}: give the round trip without queues, in microseconds"));
-        }
-        options.base_rtt = Some(Span::from_us(1).scaled(micros));
-    }
-    if let Some(profile) = get("STRANDWAY_PROFILE") {
-        options.profile = profile;
-    }
-    options.protection = match get("STRANDWAY_PROTECTION").as_deref() {
-        None | Some("encrypted") => Protection::Encrypted,
-        Some("authenticated") => Protection::Authenticated,
-        Some("none") => Protection::None,
-        Some(other) => {
-            return Err(format!("STRANDWAY_PROTECTION is {other}: give encrypted, authenticated or none"));
-        }
-    };
-    options.payload = Some(payload(get, &options, planes)?);
+    options.rate = settings.rate.or_else(|| any_known.then(|| mbps(speed.into())));
+    options.base_rtt = settings.base_rtt.or(Some(BASE_RTT));
+    options.profile = settings.profile.unwrap_or(options.profile);
+    options.protection = settings.protection.unwrap_or_default();
+    options.payload = Some(match settings.payload {
+        Some(payload) => payload,
+        None => payload(&options, planes)?,
+    });
     Ok(options)
 }
 
@@ -175,10 +136,7 @@ fn mbps(mbps: f64) -> Rate {
 }
 
 /// The largest payload that fits the smallest MTU, and no more than is useful.
-fn payload(get: Variables<'_>, options: &Options, planes: &[PlaneInterface]) -> Result<u32, String> {
-    if let Some(payload) = get("STRANDWAY_PAYLOAD") {
-        return payload.parse().map_err(|_| format!("STRANDWAY_PAYLOAD is {payload}: give bytes"));
-    }
+fn payload(options: &Options, planes: &[PlaneInterface]) -> Result<u32, String> {
     let mtu = planes.iter().map(|plane| plane.mtu).min().unwrap_or(1_500);
     let config = Config::new(&options.key).and_then(|config| config.profile(&options.profile));
     let config = config.and_then(|config| Config { protection: options.protection, ..config }.mtu(mtu));
@@ -189,6 +147,7 @@ fn payload(get: Variables<'_>, options: &Options, planes: &[PlaneInterface]) -> 
 mod tests {
     use super::*;
     use std::net::Ipv6Addr;
+    use strandway_udp::address::parse;
 
     fn interface(name: &str, address: &str, rate: Option<u32>) -> Interface {
         let address: Ipv6Addr = *parse(address, 0).expect("an address").ip();

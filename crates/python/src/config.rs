@@ -64,12 +64,9 @@ impl Settings {
             config = config.profile(name).map_err(wrong)?;
         }
         config.payload = self.payload.unwrap_or(config.payload);
-        config.protection = match self.protection.as_str() {
-            "encrypted" => Protection::Encrypted,
-            "authenticated" => Protection::Authenticated,
-            "none" => Protection::None,
-            other => return Err(wrong(format!("protection is {other:?}: take encrypted, authenticated or none"))),
-        };
+        config.protection = Protection::named(&self.protection).ok_or_else(|| {
+            wrong(format!("protection is {:?}: take encrypted, authenticated or none", self.protection))
+        })?;
         if let Some(rate) = &self.rate {
             config.rate = parse_rate(rate).map_err(|error| wrong(format!("rate: {error}")))?;
         }

@@ -22,7 +22,10 @@ mod watch;
 mod wire;
 
 use pyo3::prelude::*;
+// Exports the C interface, for the backend for NIXL: a process that has both has one copy of the library.
 use pyo3::types::{PyDict, PyList};
+#[cfg(target_os = "linux")]
+use strandway as _;
 use strandway_import::Problems;
 
 /// Problems as an exception: the text of the command line, and a list of the problems.

@@ -55,8 +55,6 @@ _VARIABLES = {
     "rate": "STRANDWAY_RATE",
     "base_rtt_us": "STRANDWAY_BASE_RTT_US",
 }
-# A busy host takes this long to wake up, in microseconds: the round trip without queues that congestion control assumes.
-_BASE_RTT_US = "1000"
 _KEY_VARIABLES = ("STRANDWAY_KEY_FILE", "STRANDWAY_KEY")
 
 
@@ -313,7 +311,6 @@ class StrandwayTransport(Transport):  # type: ignore[misc]
             "base_rtt_us": base_rtt_us,
         }
         values = {variable: str(given[name] or os.environ.get(variable, "")) for name, variable in _VARIABLES.items()}
-        values["STRANDWAY_BASE_RTT_US"] = values["STRANDWAY_BASE_RTT_US"] or _BASE_RTT_US
         self._settings = tuple(sorted((name, value) for name, value in values.items() if value))
         self._key = bytes(key) if key is not None else _lab.key_of_environment({k: os.environ.get(k, "") for k in _KEY_VARIABLES})
         # Keeps the calls of several threads apart; no call waits for the network with it, but for `connect`.

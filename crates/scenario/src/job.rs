@@ -453,13 +453,14 @@ impl JobKeys {
                 true => format!("whose end of an iteration has {} layers of its own", file.once.len()),
                 false => format!("without the {} layers at the end of an iteration", file.once.len()),
             };
-            return format!(
+            let said = format!(
                 "{name}: {}, {} GPUs of {servers} servers ({}); {} micro-batches; all stages do what the file says of one, {end}",
                 self.label,
                 self.ranks(),
                 degrees.join(", "),
                 self.micro_batches,
             );
+            return file.note().map_or(said.clone(), |note| format!("{said}; {note}"));
         }
         let compute = match self.compute {
             Some(span) => format!("a layer computes for {span} forward"),

@@ -18,6 +18,16 @@ pub enum Protection {
 }
 
 impl Protection {
+    /// The protection with this name: `encrypted`, `authenticated` or `none`.
+    pub fn named(name: &str) -> Option<Protection> {
+        match name {
+            "encrypted" => Some(Protection::Encrypted),
+            "authenticated" => Some(Protection::Authenticated),
+            "none" => Some(Protection::None),
+            _ => None,
+        }
+    }
+
     /// Bytes behind a datagram's body.
     pub const fn tag_bytes(self) -> usize {
         match self {

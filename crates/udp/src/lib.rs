@@ -10,6 +10,7 @@ mod config;
 mod deadlines;
 mod distance;
 pub mod doctor;
+pub mod environment;
 mod error;
 pub mod fragments;
 pub mod frame;

@@ -2,7 +2,6 @@
 
 use super::host::label;
 use super::offer::{Names, Offer};
-use super::record::protection_named;
 use super::store::{DirectoryStore, Store, TcpStore};
 use super::{Failure, Group, GroupOptions, Prefixed, Process, ProcessOptions, Tuning, Waiting, registry};
 use crate::error::GroupError;
@@ -10,6 +9,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::{Mutex, Once, PoisonError};
 use strandway_udp::address::{device_of, parse};
+use strandway_udp::environment::Settings;
 
 /// Names of variables with the rank, the number of ranks and the launcher.
 const LAUNCHERS: [(&str, &str, &str); 5] = [
@@ -296,18 +296,13 @@ pub fn descriptors() -> Vec<i32> {
 pub(super) fn from_env() -> Result<(ProcessOptions, Names), GroupError> {
     let get = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let wrong = |name: &str, value: &str, wanted: &str| GroupError::Config(format!("{name} is {value:?}: {wanted}"));
-    let planes = match get("STRANDWAY_PLANES") {
-        Some(list) => list
-            .split(',')
-            .map(|address| {
-                let address = address.trim();
-                let wanted = "give this host's address on each plane, with commas between them";
-                parse(address, 0).ok_or_else(|| wrong("STRANDWAY_PLANES", address, wanted))
-            })
-            .collect::<Result<_, _>>()?,
-        None => Vec::new(),
-    };
-    let mut options = ProcessOptions::on(planes);
+    let settings = Settings::read(&get).map_err(GroupError::Config)?;
+    let mut options = ProcessOptions::on(settings.planes.unwrap_or_default());
+    options.payload = settings.payload.or(options.payload);
+    options.protection = settings.protection.unwrap_or(options.protection);
+    options.rate = settings.rate.unwrap_or(options.rate);
+    options.profile = settings.profile.unwrap_or(options.profile);
+    options.base_rtt = settings.base_rtt.unwrap_or(options.base_rtt);
     let names = Names::parse(&get("STRANDWAY_IFNAME").unwrap_or_default());
     if let Some(list) = get("STRANDWAY_ADVERTISE") {
         let wanted = "give the address by which others reach this host on each plane, with commas between them";
@@ -322,23 +317,6 @@ pub(super) fn from_env() -> Result<(ProcessOptions, Names), GroupError> {
             (first > 0 && first <= last).then_some(first..=last)
         });
         options.ports = Some(ports.ok_or_else(|| wrong("STRANDWAY_PORTS", &range, wanted))?);
-    }
-    if let Some(payload) = get("STRANDWAY_PAYLOAD") {
-        options.payload = Some(payload.parse().map_err(|_| wrong("STRANDWAY_PAYLOAD", &payload, "give bytes"))?);
-    }
-    if let Some(name) = get("STRANDWAY_PROTECTION") {
-        options.protection = protection_named(&name)
-            .ok_or_else(|| wrong("STRANDWAY_PROTECTION", &name, "give encrypted, authenticated or none"))?;
-    }
-    if let Some(rate) = get("STRANDWAY_RATE") {
-        let gbps: f64 = rate.parse().map_err(|_| wrong("STRANDWAY_RATE", &rate, "give Gb/s of all planes together"))?;
-        if !(gbps > 0.0 && gbps < 1e6) {
-            return Err(wrong("STRANDWAY_RATE", &rate, "give Gb/s of all planes together"));
-        }
-        options.rate = strandway_proto::Rate::from_gbps(1).scaled(gbps);
-    }
-    if let Some(name) = get("STRANDWAY_PROFILE") {
-        options.profile = name;
     }
     if let Some(path) = get("STRANDWAY_TUNING") {
         options.tuning = load_tuning(std::path::Path::new(&path))?;
@@ -360,13 +338,6 @@ pub(super) fn from_env() -> Result<(ProcessOptions, Names), GroupError> {
     }
     options.switch = super::delegate::switch_from(get)?;
     options.record = get("STRANDWAY_RECORD").map(std::path::PathBuf::from);
-    if let Some(rtt) = get("STRANDWAY_RTT") {
-        let ms: f64 = rtt.parse().map_err(|_| wrong("STRANDWAY_RTT", &rtt, "give milliseconds there and back"))?;
-        if !(0.001..=10_000.0).contains(&ms) {
-            return Err(wrong("STRANDWAY_RTT", &rtt, "give milliseconds there and back, 0.001 to 10000"));
-        }
-        options.base_rtt = strandway_proto::Span((ms * 1e9) as u64);
-    }
     Ok((options, names))
 }
 

@@ -151,7 +151,7 @@ impl Terms {
                 "secret" => secret = unhex(value),
                 "payload" => payload = value.parse().ok(),
                 "credit" => credit = value.parse().ok(),
-                "protection" => protection = protection_named(value),
+                "protection" => protection = Protection::named(value),
                 "profile" => profile = Some(value.chars().take(100).collect()),
                 "algorithm" => tuning.set(name, value).ok()?,
                 "file" => {
@@ -171,16 +171,6 @@ impl Terms {
             tuning,
         };
         Some(Terms { group: group?, wire, fixed, planes })
-    }
-}
-
-/// `encrypted`, `authenticated` or `none`.
-pub(super) fn protection_named(name: &str) -> Option<Protection> {
-    match name {
-        "encrypted" => Some(Protection::Encrypted),
-        "authenticated" => Some(Protection::Authenticated),
-        "none" => Some(Protection::None),
-        _ => None,
     }
 }
 
