@@ -55,6 +55,30 @@ enum Placement {
     List(Vec<u32>, String),
 }
 
+/// The degrees of parallelism: the ranks of a group of each kind.
+#[derive(Clone, Copy, Debug)]
+struct Degrees {
+    tp: u32,
+    cp: u32,
+    pp: u32,
+    dp: u32,
+    ep: u32,
+}
+
+/// How fast GPUs compute.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// Floating-point operations of a GPU per second: the peak, and the rate that is reached.
+    peak: f64,
+    reached: f64,
+    /// Time of the forward pass of a layer for one micro-batch. It replaces the time that follows from the model.
+    compute: Option<Span>,
+    update: Span,
+    /// Shares by which a rank computes longer, in a whole iteration and step by step.
+    stragglers: f64,
+    noise: f64,
+}
+
 /// A job as the scenario describes it.
 #[derive(Clone, Debug)]
 pub(crate) struct JobKeys {
@@ -67,11 +91,7 @@ pub(crate) struct JobKeys {
     trace: Option<Arc<Trace>>,
     /// The name of its model in notes: `llama-70b`, `model`, or the name of the file.
     label: String,
-    tp: u32,
-    cp: u32,
-    pp: u32,
-    dp: u32,
-    ep: u32,
+    degrees: Degrees,
     zero: u32,
     micro_batches: u32,
     /// Sequences of a micro-batch.
@@ -83,15 +103,8 @@ pub(crate) struct JobKeys {
     overlap: bool,
     prefetch: u32,
     imbalance: f64,
-    /// Floating-point operations of a GPU per second: the peak, and the rate that is reached.
-    peak: f64,
-    reached: f64,
-    /// Time of the forward pass of a layer for one micro-batch. It replaces the time that follows from the model.
-    compute: Option<Span>,
-    update: Span,
+    pace: Pace,
     iterations: u32,
-    stragglers: f64,
-    noise: f64,
     /// Parts into which a ring divides a block.
     parts: u32,
     /// Limit on the transfers of an all-to-all under way at once.
@@ -173,11 +186,7 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<JobKeys
         imported,
         trace,
         label,
-        tp,
-        cp,
-        pp,
-        dp: dp as u32,
-        ep,
+        degrees: Degrees { tp, cp, pp, dp: dp as u32, ep },
         zero,
         micro_batches,
         micro_batch: section.count("micro_batch", 1, 1 << 20).unwrap_or(1),
@@ -188,13 +197,15 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<JobKeys
         overlap: section.flag("overlap").unwrap_or(true),
         prefetch: count("prefetch", 0, 4096, 1),
         imbalance: section.ratio("imbalance", 1.0, 1024.0).unwrap_or(1.0),
-        peak,
-        reached: peak * efficiency,
-        compute: section.span("compute"),
-        update: section.span("update").unwrap_or(Span::ZERO),
+        pace: Pace {
+            peak,
+            reached: peak * efficiency,
+            compute: section.span("compute"),
+            update: section.span("update").unwrap_or(Span::ZERO),
+            stragglers: section.ratio("stragglers", 0.0, 10.0).unwrap_or(0.0),
+            noise: section.ratio("noise", 0.0, 0.2).unwrap_or(0.0),
+        },
         iterations: count("iterations", 1, 1 << 16, 1),
-        stragglers: section.ratio("stragglers", 0.0, 10.0).unwrap_or(0.0),
-        noise: section.ratio("noise", 0.0, 0.2).unwrap_or(0.0),
         parts: count("pipeline", 1, 256, 1),
         window: count("window", 1, 1 << 16, 8),
         gradient_bytes: section.count("gradient_bytes", 1, 8).unwrap_or(2),
@@ -275,7 +286,7 @@ fn once(section: &Section<'_>, imported: bool) -> bool {
 
 /// Reports settings of a job that do not fit together.
 fn fits(section: &Section<'_>, written: &JobKeys) {
-    let JobKeys { model, tp, cp, pp, dp, ep, chunks, micro_batches, .. } = written;
+    let JobKeys { model, degrees: Degrees { tp, cp, pp, dp, ep }, chunks, micro_batches, .. } = written;
     let stages = pp * chunks;
     let imported = written.imported.is_some() || written.trace.is_some();
     let must = |key: &str, holds: bool, what: String, remedy: &str| {
@@ -379,7 +390,7 @@ fn placement(section: &Section<'_>, scenario: &Scenario) -> Option<Placement> {
 impl JobKeys {
     /// Ranks that hold one share of a layer's parameters: data and context parallel.
     fn copies(&self) -> u32 {
-        self.cp * self.dp
+        self.degrees.cp * self.degrees.dp
     }
 
     /// Can a run with less bytes and computation stand for the whole one?
@@ -389,7 +400,7 @@ impl JobKeys {
 
     /// Do all ranks that do the same compute equally long? Otherwise they wait for the slowest of them.
     pub(crate) fn has_equal_ranks(&self) -> bool {
-        self.stragglers == 0.0 && self.noise == 0.0
+        self.pace.stragglers == 0.0 && self.pace.noise == 0.0
     }
 
     /// Do some replicas stand for all, if there are `fewer` times less of them? Those of a stage that are left must fill
@@ -399,32 +410,33 @@ impl JobKeys {
         let alike = self.has_equal_ranks() && self.imbalance == 1.0;
         let plain = self.algorithm == Wish::Ring && self.tuner.is_none() && self.placement == Placement::Packed;
         let sharing = self.zero != 3 && self.imported.is_none();
-        let groups = left.is_multiple_of(self.ep) && left.is_multiple_of(self.cp) && left / self.ep >= 2;
+        let groups =
+            left.is_multiple_of(self.degrees.ep) && left.is_multiple_of(self.degrees.cp) && left / self.degrees.ep >= 2;
         even && alike && plain && sharing && groups && left >= 2 * block && left.is_multiple_of(block)
     }
 
     /// Is each tensor-parallel group a whole server with this number of GPUs?
     pub(crate) fn fills_servers(&self, gpus: u32) -> bool {
-        self.tp == gpus
+        self.degrees.tp == gpus
     }
 
     fn ranks(&self) -> u32 {
-        self.tp * self.copies() * self.pp
+        self.degrees.tp * self.copies() * self.degrees.pp
     }
 
     /// Tokens of a micro-batch at one rank.
     fn tokens(&self) -> u64 {
-        self.micro_batch * self.model.sequence / u64::from(self.cp)
+        self.micro_batch * self.model.sequence / u64::from(self.degrees.cp)
     }
 
     /// Tokens of an iteration.
     fn all_tokens(&self) -> u64 {
-        self.micro_batch * self.model.sequence * u64::from(self.micro_batches) * u64::from(self.dp)
+        self.micro_batch * self.model.sequence * u64::from(self.micro_batches) * u64::from(self.degrees.dp)
     }
 
     /// The first layer of a virtual stage. For the stage after the last one it is the number of layers.
     fn first_layer(&self, stage: u32) -> u32 {
-        (u64::from(self.model.layers) * u64::from(stage) / u64::from(self.pp * self.chunks)) as u32
+        (u64::from(self.model.layers) * u64::from(stage) / u64::from(self.degrees.pp * self.chunks)) as u32
     }
 
     /// Floating-point operations that the model needs in an iteration, all ranks together: those of the forward pass,
@@ -440,7 +452,8 @@ impl JobKeys {
 
     /// A note for the report, which describes the job.
     fn note(&self, name: &str, servers: u32) -> String {
-        let degrees = [("TP", self.tp), ("CP", self.cp), ("PP", self.pp), ("DP", self.dp), ("EP", self.ep)];
+        let Degrees { tp, cp, pp, dp, ep } = self.degrees;
+        let degrees = [("TP", tp), ("CP", cp), ("PP", pp), ("DP", dp), ("EP", ep)];
         let degrees: Vec<String> =
             degrees.iter().filter(|(_, n)| *n > 1).map(|(label, n)| format!("{label} {n}")).collect();
         if let Some(trace) = &self.trace {
@@ -462,9 +475,9 @@ impl JobKeys {
             );
             return file.note().map_or(said.clone(), |note| format!("{said}; {note}"));
         }
-        let compute = match self.compute {
+        let compute = match self.pace.compute {
             Some(span) => format!("a layer computes for {span} forward"),
-            None => format!("GPUs reach {:.0} TFLOP/s", self.reached / 1e12),
+            None => format!("GPUs reach {:.0} TFLOP/s", self.pace.reached / 1e12),
         };
         format!(
             "{name}: {}, {} parameters on {} GPUs of {servers} servers ({}, ZeRO-{}); {} micro-batches of {} x {} tokens; {compute}",

@@ -8,7 +8,7 @@ use super::choice::Wish;
 use super::kinds::{KINDS, kind_of};
 use super::place::{KEPT_MAX, Placer};
 use super::role::Sort;
-use super::{JobKeys, Placement, model};
+use super::{Degrees, JobKeys, Pace, Placement, model};
 use crate::maker::Maker;
 use crate::plans::CollectivePlan;
 use crate::plans::JobPlan;
@@ -47,11 +47,7 @@ impl OnServers {
             once: true,
             trace: None,
             label: String::new(),
-            tp: 1,
-            cp: 1,
-            pp: 1,
-            dp: self.ranks,
-            ep: 1,
+            degrees: Degrees { tp: 1, cp: 1, pp: 1, dp: self.ranks, ep: 1 },
             zero: 0,
             micro_batches: 1,
             micro_batch: 1,
@@ -62,13 +58,8 @@ impl OnServers {
             overlap: true,
             prefetch: 0,
             imbalance: 1.0,
-            peak: 1.0,
-            reached: 1.0,
-            compute: None,
-            update: Span::ZERO,
+            pace: Pace { peak: 1.0, reached: 1.0, compute: None, update: Span::ZERO, stragglers: 0.0, noise: 0.0 },
             iterations: 1,
-            stragglers: 0.0,
-            noise: 0.0,
             parts: self.parts,
             window: self.window,
             gradient_bytes: 2,

@@ -73,7 +73,7 @@ impl Maker<'_> {
         let plan = JobPlan {
             name: name.clone(),
             flops: written.flops() / f64::from(written.ranks()),
-            peak: written.peak,
+            peak: written.pace.peak,
             tokens: written.all_tokens(),
             ..JobPlan::default()
         };
@@ -90,7 +90,7 @@ impl Maker<'_> {
         let needed = ranks.div_ceil(servers.gpus);
         if ranks > servers.gpus && !ranks.is_multiple_of(servers.gpus) {
             let what = format!("makes {ranks} ranks, which do not fill servers of {} GPUs", servers.gpus);
-            self.complain("dp", written.dp, what, "write degrees whose product is a multiple of servers.gpus");
+            self.complain("dp", written.degrees.dp, what, "write degrees whose product is a multiple of servers.gpus");
             return None;
         }
         let free = |taken: &Vec<u32>, server: &u32| !taken.contains(server);
@@ -118,7 +118,7 @@ impl Maker<'_> {
         let mut chosen: Vec<u32> = there.into_iter().filter(|server| free(&self.traffic.taken, server)).collect();
         if chosen.len() < needed as usize {
             let what = format!("needs {needed} servers, and {} of {} are free", chosen.len(), servers.count);
-            self.complain("dp", written.dp, what, "enlarge the fabric, or write fewer ranks");
+            self.complain("dp", written.degrees.dp, what, "enlarge the fabric, or write fewer ranks");
             return None;
         }
         chosen.truncate(needed as usize);
@@ -178,7 +178,7 @@ impl Placer<'_, '_> {
 
     /// The ranks of a tensor-parallel group that are simulated: those on the rails that are.
     fn tp(&self) -> u32 {
-        self.written.tp / self.maker.context.reduction.rails
+        self.written.degrees.tp / self.maker.context.reduction.rails
     }
 
     /// The ranks that hold one share of a layer and are simulated.
@@ -206,14 +206,14 @@ impl Placer<'_, '_> {
     fn place(mut self) {
         let ranks = self.ranks();
         let reduction = self.maker.context.reduction;
-        let fine = self.written.tp > self.servers.gpus * reduction.rails;
+        let fine = self.written.degrees.tp > self.servers.gpus * reduction.rails;
         // Ranks with the most loaded experts are the first of each group.
-        let ep = self.written.ep;
+        let ep = self.written.degrees.ep;
         let skewed = ep > 1 && self.written.imbalance > 1.0;
         let cold = if skewed { (f64::from(ep) - self.written.imbalance) / f64::from(ep - 1) } else { 1.0 };
         let loads = if skewed { vec![self.written.imbalance, cold] } else { vec![1.0] };
         let mut roles = Vec::new();
-        for stage in 0..self.written.pp {
+        for stage in 0..self.written.degrees.pp {
             for load in &loads {
                 let mut role = Writer::new(self.written, stage, *load, fine).role();
                 role.divide(reduction);
@@ -276,8 +276,8 @@ impl Placer<'_, '_> {
             seats,
             signal_latency: servers.latency.max(shortest),
             start,
-            stragglers: written.stragglers,
-            noise: written.noise,
+            stragglers: written.pace.stragglers,
+            noise: written.pace.noise,
             seed: maker.context.seed,
             keeps_steps: steps <= if reduced { 8 * KEPT_MAX } else { KEPT_MAX },
             // Set when all workloads are known.
@@ -362,7 +362,7 @@ impl Placer<'_, '_> {
     fn estimate(&mut self, scripts: &[Script]) {
         let compute = scripts.iter().map(Script::computation).max().unwrap_or(Span::ZERO);
         let micros = f64::from(self.written.micro_batches * self.written.chunks);
-        let filled = compute.scaled(1.0 + f64::from(self.written.pp - 1) / micros);
+        let filled = compute.scaled(1.0 + f64::from(self.written.degrees.pp - 1) / micros);
         let bound = if scripts.iter().all(|script| script.computation() == compute) { filled } else { compute };
         self.plan.bound = bound.max(self.nic_bound());
         // The work of an average rank without overlap: computation, network, links inside servers.
@@ -384,6 +384,6 @@ impl Placer<'_, '_> {
             .map(|local| u128::from(local.span.0) * u128::from(self.teams[local.team as usize].ranks))
             .sum();
         serial += Span(((network + inside) / u128::from(ranks)) as u64);
-        self.plan.longest = serial.scaled(1.0 + self.written.stragglers + 4.0 * self.written.noise);
+        self.plan.longest = serial.scaled(1.0 + self.written.pace.stragglers + 4.0 * self.written.pace.noise);
     }
 }

@@ -80,7 +80,7 @@ impl<'a> Writer<'a> {
             written,
             times: Times::new(written, load),
             stage,
-            fine: fine || written.zero == 3 || written.ep > 1 || written.cp > 1,
+            fine: fine || written.zero == 3 || written.degrees.ep > 1 || written.degrees.cp > 1,
             role: Role::default(),
             updated: None,
             awaited: Vec::new(),
@@ -92,7 +92,8 @@ impl<'a> Writer<'a> {
 
     /// Adds the steps of all iterations.
     pub(super) fn role(mut self) -> Role {
-        let JobKeys { pp, micro_batches, chunks, schedule, .. } = *self.written;
+        let JobKeys { micro_batches, chunks, schedule, .. } = *self.written;
+        let pp = self.written.degrees.pp;
         let passes = schedule.passes(self.stage, pp, micro_batches, chunks);
         for _ in 0..self.written.iterations {
             self.computed.clear();
@@ -125,11 +126,11 @@ impl<'a> Writer<'a> {
     }
 
     fn last_stage(&self) -> u32 {
-        self.written.pp * self.written.chunks - 1
+        self.written.degrees.pp * self.written.chunks - 1
     }
 
     fn pass(&mut self, pass: Pass) {
-        let place = pass.chunk * self.written.pp + self.stage;
+        let place = pass.chunk * self.written.degrees.pp + self.stage;
         let layers = self.written.first_layer(place)..self.written.first_layer(place + 1);
         let (backward, micro) = (pass.part != Part::Forward, pass.micro);
         let reduced = micro + 1 == self.written.micro_batches;
@@ -214,9 +215,9 @@ impl<'a> Writer<'a> {
     fn phase(&mut self, kind: u8, layer: u32, phase: Phase, reduced: bool) -> u32 {
         let step = self.compute(kind, layer, Span::from_ns(phase.compute_ns), None);
         let Some(made) = phase.collective else { return step };
-        let (copies, ep) = (self.written.copies(), self.written.ep);
+        let (copies, ep) = (self.written.copies(), self.written.degrees.ep);
         let (sort, stream, own, ranks) = match made.group {
-            Group::Tensor => (Sort::Tensor, stream::TP, TP, self.written.tp),
+            Group::Tensor => (Sort::Tensor, stream::TP, TP, self.written.degrees.tp),
             Group::Expert => (Sort::Expert, stream::EP, EP, ep),
             Group::Data => (Sort::Data, stream::SCATTER, SCATTER, copies),
             Group::ExpertData => (Sort::ExpertData, stream::EXPERT_SCATTER, SCATTER, copies / ep),
@@ -254,7 +255,7 @@ impl<'a> Writer<'a> {
     /// Per layer and pass, activations are reduced and gathered twice.
     fn tensor(&mut self, layer: u32, times: u32, after: u32) -> Option<u32> {
         let bytes = self.activations();
-        (self.written.tp > 1).then(|| {
+        (self.written.degrees.tp > 1).then(|| {
             self.blocking((stream::TP, TP, layer), (Sort::Tensor, Kind::AllReduce, bytes, times), &[Some(after)])
         })
     }
@@ -311,7 +312,7 @@ impl<'a> Writer<'a> {
             let what = (Sort::Data, Kind::AllGather, dense * BF16, 1);
             self.blocking((stream::GATHER, GATHER, layer), what, &after);
         }
-        if experts > 0 && self.written.copies() > self.written.ep {
+        if experts > 0 && self.written.copies() > self.written.degrees.ep {
             let what = (Sort::ExpertData, Kind::AllGather, experts * BF16, 1);
             self.blocking((stream::EXPERT_GATHER, GATHER, layer), what, &after);
         }
@@ -319,12 +320,12 @@ impl<'a> Writer<'a> {
 
     /// Keys and values of the whole sequence (arXiv 2407.21783, section 3.3.2: context parallelism by all-gathers).
     fn context(&mut self, layer: u32, collectives: &[Kind]) {
-        if self.written.cp == 1 {
+        if self.written.degrees.cp == 1 {
             return;
         }
         let model = &self.written.model;
         let tokens = self.written.micro_batch * model.sequence;
-        let tp = u64::from(self.written.tp);
+        let tp = u64::from(self.written.degrees.tp);
         let bytes = match model.latent {
             // All heads share it.
             Some(latent) => tokens * (latent.key_value + latent.rope) * BF16,
@@ -339,9 +340,9 @@ impl<'a> Writer<'a> {
 
     /// An all-to-all that sends tokens to their experts, or back; `out`: they may have a byte per element then.
     fn experts(&mut self, layer: u32, after: u32, out: bool) {
-        let bytes = self.activations() * self.written.model.top_k / u64::from(self.written.tp);
+        let bytes = self.activations() * self.written.model.top_k / u64::from(self.written.degrees.tp);
         let bytes = if out && self.written.fp8_dispatch { bytes / BF16 * FP8_SCALED.0 / FP8_SCALED.1 } else { bytes };
-        if self.written.ep > 1 {
+        if self.written.degrees.ep > 1 {
             let after = [Some(after), self.awaited.last().copied()];
             self.blocking((stream::EP, EP, layer), (Sort::Expert, Kind::AllToAll, bytes, 1), &after);
         }
@@ -396,10 +397,10 @@ impl<'a> Writer<'a> {
     /// Parameters of a layer at one rank of which other ranks hold copies: dense ones, and those of its experts.
     fn parameters(&self, layer: u32) -> (u64, u64) {
         let model = &self.written.model;
-        let tp = u64::from(self.written.tp);
+        let tp = u64::from(self.written.degrees.tp);
         let embedding = |at: u32| if layer == at { model.embedding() } else { 0 };
         let dense = model.dense() + embedding(0) + embedding(model.layers - 1);
-        (dense / tp, model.experts / u64::from(self.written.ep) * model.network() / tp)
+        (dense / tp, model.experts / u64::from(self.written.degrees.ep) * model.network() / tp)
     }
 
     /// Adds a bucket with the gradients of these layers. If they overlap with computation, their reduction begins here.
@@ -438,7 +439,7 @@ impl<'a> Writer<'a> {
         let copies = self.written.copies();
         let all = [
             (Sort::Data, streams[0], bucket.dense, copies),
-            (Sort::ExpertData, streams[1], bucket.experts, copies / self.written.ep),
+            (Sort::ExpertData, streams[1], bucket.experts, copies / self.written.degrees.ep),
         ];
         let there = all.into_iter().filter(|&(_, _, count, ranks)| ranks > 1 && count > 0);
         there
@@ -468,7 +469,7 @@ impl<'a> Writer<'a> {
                 }
             }
         }
-        let mut end = self.compute(UPDATE, 0, self.written.update, None);
+        let mut end = self.compute(UPDATE, 0, self.written.pace.update, None);
         if self.written.zero == 1 {
             for bucket in buckets.iter().rev() {
                 let streams = [stream::GATHER, stream::EXPERT_GATHER];

@@ -23,7 +23,7 @@ impl Times {
     /// The times of a rank whose experts get `load` times the average number of tokens.
     pub(super) fn new(written: &JobKeys, load: f64) -> Times {
         let model = &written.model;
-        if let Some(layer) = written.compute {
+        if let Some(layer) = written.pace.compute {
             let experts = if model.experts > 0 { layer.scaled(0.5) } else { Span::ZERO };
             let attention = layer - experts;
             let again = if written.recompute == Recompute::All { 3 } else { 2 };
@@ -40,7 +40,7 @@ impl Times {
                 logits: Span::ZERO,
             };
         }
-        let rank = written.tokens() as f64 / f64::from(written.tp) / written.reached;
+        let rank = written.tokens() as f64 / f64::from(written.degrees.tp) / written.pace.reached;
         let time = |flops: f64| Span((flops * rank * 1e12).round() as u64);
         let dense = if model.experts == 0 { model.network_flops() } else { model.shared_flops() };
         let attention = model.attention_flops() + dense;

@@ -294,7 +294,7 @@ impl Placer<'_, '_> {
         let inside: u128 = self.locals.iter().map(|local| u128::from(local.span.0)).sum();
         let shared = ((network + inside) / u128::from(self.written.ranks())).min(u128::from(u64::MAX >> 8)) as u64;
         let serial = Span(rehearsal.end.0.saturating_add(compute.0).saturating_add(shared));
-        self.plan.longest = serial.scaled(1.0 + self.written.stragglers + 4.0 * self.written.noise);
+        self.plan.longest = serial.scaled(1.0 + self.written.pace.stragglers + 4.0 * self.written.pace.noise);
     }
 }
 

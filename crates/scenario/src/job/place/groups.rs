@@ -6,7 +6,7 @@ use super::super::recipes::{recipe_of, slices};
 use super::super::role::Sort;
 use super::{Placer, RankPosition};
 use crate::ideal_fct::Alone;
-use crate::job::JobKeys;
+use crate::job::Degrees;
 use crate::planned::DIRECT;
 use crate::plans::WholePlan;
 use crate::servers::Wiring;
@@ -39,7 +39,7 @@ impl Placer<'_, '_> {
     /// The group of a rank: its number among groups of its sort, its members, and the rank's place in it.
     fn members(&self, rank: u32, sort: Sort) -> (u32, Vec<u32>, u32) {
         let seat = self.seat(rank);
-        let JobKeys { tp, cp, ep, .. } = *self.written;
+        let Degrees { tp, cp, ep, .. } = self.written.degrees;
         let copies = self.copies();
         let of = |copies: Vec<u32>| -> Vec<u32> {
             copies.into_iter().map(|copy| self.rank(RankPosition { copy, ..seat })).collect()
@@ -75,7 +75,7 @@ impl Placer<'_, '_> {
         if !even || (!same && (servers[0].len() > 1 || self.servers.wiring == Wiring::RailOnly)) {
             let what = format!("spreads a group of {} ranks unevenly over servers", members.len());
             let remedy = "choose tp, cp, ep and dp that divide servers.gpus, or are multiples of it";
-            self.maker.complain("tp", self.written.tp, what, remedy);
+            self.maker.complain("tp", self.written.degrees.tp, what, remedy);
             self.failed = true;
             return false;
         }
@@ -230,7 +230,7 @@ impl Placer<'_, '_> {
         let schedule = match made {
             Ok(schedule) => schedule,
             Err(error) => {
-                self.maker.complain("dp", self.written.dp, error, "write fewer ranks, or a smaller pipeline");
+                self.maker.complain("dp", self.written.degrees.dp, error, "write fewer ranks, or a smaller pipeline");
                 self.failed = true;
                 return None;
             }
@@ -263,7 +263,7 @@ impl Placer<'_, '_> {
     /// all others. `ranks` may be less than those of the whole operation.
     fn shortened(&self, whole: Schedule, ranks: u32) -> Schedule {
         let divisor = self.maker.context.reduction.divisor;
-        let apart = self.written.stragglers > 0.0 || self.written.noise > 0.0 || self.written.imbalance > 1.0;
+        let apart = self.written.pace.stragglers > 0.0 || self.written.pace.noise > 0.0 || self.written.imbalance > 1.0;
         let least = match whole.algorithm() {
             Algorithm::AllToAll { window } => window,
             _ => STEPS_MIN,

@@ -18,7 +18,7 @@ impl Placer<'_, '_> {
         counts: &mut BTreeMap<(Sort, u8), u32>,
     ) -> Option<RankOperation> {
         let seat = self.seat(rank);
-        let pp = self.written.pp;
+        let pp = self.written.degrees.pp;
         let target = if backward { from - 1 } else { from + 1 };
         let place = seat.tp + self.tp() * seat.copy;
         let ends = [from, target].map(|stage| self.rank(RankPosition { stage: stage % pp, ..seat }));
@@ -65,12 +65,13 @@ impl Placer<'_, '_> {
 
     /// The number of messages that a rank of a stage sends or receives in one direction per iteration.
     fn per_iteration(&self, stage: u32, backward: bool, sends: bool) -> u32 {
-        let last = self.written.pp * self.written.chunks - 1;
+        let last = self.written.degrees.pp * self.written.chunks - 1;
         let with = |place: u32| match (backward, sends) {
             (false, true) | (true, false) => place < last,
             (false, false) | (true, true) => place > 0,
         };
-        let chunks = (0..self.written.chunks).filter(|chunk| with(chunk * self.written.pp + stage)).count() as u32;
+        let chunks =
+            (0..self.written.chunks).filter(|chunk| with(chunk * self.written.degrees.pp + stage)).count() as u32;
         chunks * self.written.micro_batches
     }
 
@@ -78,7 +79,7 @@ impl Placer<'_, '_> {
     fn message_bytes(&self) -> u64 {
         let whole = match &self.written.imported {
             Some(file) => file.stage_bytes,
-            None => self.written.tokens() * self.written.model.hidden * 2 / u64::from(self.written.tp),
+            None => self.written.tokens() * self.written.model.hidden * 2 / u64::from(self.written.degrees.tp),
         };
         whole.max(1)
     }
