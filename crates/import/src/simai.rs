@@ -311,7 +311,7 @@ impl Workload {
         }
     }
 
-    /// What is odd about the file: it ends before all layers have come that it says it has.
+    /// Oddities of the file: it ends before all layers have come that it says it has.
     pub fn note(&self) -> Option<String> {
         let (there, said) = (self.layers, self.layers + self.missing);
         let remedy = "these are read, as SimAI does; fetch the file again if it was cut off";

@@ -288,7 +288,7 @@ pub(crate) fn cast<'py>(
     Ok(dict)
 }
 
-/// What became of a receiver.
+/// The end of a receiver, or its state if it has not ended.
 fn of_receiver<'py>(py: Python<'py>, receiver: &casting::Progress) -> PyResult<Bound<'py, PyDict>> {
     let state = match &receiver.state {
         State::Absent => "it did not answer".to_string(),

@@ -1,4 +1,4 @@
-//! What is left of failed operations: memory that peers may still write to or read from.
+//! The remains of failed operations: memory that peers may still write to or read from.
 
 use std::collections::BTreeMap;
 use strandway_udp::Region;
