@@ -22,8 +22,8 @@ mod watch;
 mod wire;
 
 use pyo3::prelude::*;
-// Exports the C interface, for the backend for NIXL: a process that has both has one copy of the library.
 use pyo3::types::{PyDict, PyList};
+// Exports the C interface, for the backend for NIXL: a process that has both has one copy of the library.
 #[cfg(target_os = "linux")]
 use strandway as _;
 use strandway_import::Problems;
