@@ -1,7 +1,7 @@
 -- Wireshark dissector for the captures that `strandway run --pcap` writes: UEC, STrack, MRC and RoCEv2; and for MRC's published
 -- layout (IPv6 in IPv6, UDP port 4791) between any addresses, as nodes with `layout = "mrc"` send it.
 --
--- Layouts are those of crates/proto/src/wire/{uec,strack,mrc,rocev2,letter,part}.rs inside the frames of crates/proto/src/wire/frame.rs.
+-- Layouts are those of crates/wire/src/{uec,strack,mrc,rocev2,control,part}.rs inside the frames of crates/wire/src/frame.rs.
 -- Only frames between addresses of the simulator's prefix (fd53:7472:616e::/48) are taken; all others go where they
 -- would go without this file. Made for Wireshark and tshark 4.0 and later; install as README.md beside this file says.
 
@@ -460,7 +460,7 @@ local function dissect(tvb, pinfo, tree, format, around, read)
     return tvb:len()
 end
 
--- MRC's published layout: OCP MRC 1.0, as crates/proto/src/wire/ocp.rs has it.
+-- MRC's published layout: OCP MRC 1.0, as crates/wire/src/ocp.rs has it.
 local OCP_TYPES = {
     [0xc6] = "data", [0xc7] = "data", [0xc8] = "data", [0xc9] = "data", [0xca] = "data", [0xcb] = "data",
     [0xd1] = "transport_ack", [0xd8] = "operation", [0xd9] = "answer", [0xdc] = "ack", [0xdd] = "nack", [0xde] = "probe",

@@ -2,10 +2,10 @@
 //! meaning.
 //!
 //! `cargo +nightly fuzz run ocp_decode` from the repository's root. Put its findings into `corpus/ocp_decode`, which
-//! `crates/proto/tests/fuzz_corpus.rs` replays as an ordinary test.
+//! `crates/wire/tests/fuzz_corpus.rs` replays as an ordinary test.
 #![no_main]
 
-#[path = "../../crates/proto/tests/operations/mod.rs"]
+#[path = "../../crates/wire/tests/operations/mod.rs"]
 mod operations;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| operations::check_ocp(bytes));

@@ -8,8 +8,8 @@ use strandway_fabric::measure::Captured;
 use strandway_proto::Packet;
 use strandway_proto::packet::Header;
 use strandway_proto::profile::WireFormat;
-use strandway_proto::wire::frame;
 use strandway_scenario::{CaptureLayout, Experiment};
+use strandway_wire::frame;
 use uet::Contexts;
 
 /// Magic number of the classic format with nanosecond timestamps.

@@ -6,13 +6,13 @@ use std::process::Command;
 use strandway_fabric::measure::Captured;
 use strandway_lab::{pcap, run};
 use strandway_proto::packet::{Flags, Header};
-use strandway_proto::wire::uet::codes::{ControlKind, NackCode, Opcode};
-use strandway_proto::wire::uet::pds::{Cause, Context, Refused, Request, State};
-use strandway_proto::wire::uet::ses::Place;
-use strandway_proto::wire::uet::{self, Datagram, Pds, START_PSN, Ses};
 use strandway_proto::{HostId, PathId};
 use strandway_scenario::parse;
 use strandway_sim::Control;
+use strandway_wire::uet::codes::{ControlKind, NackCode, Opcode};
+use strandway_wire::uet::pds::{Cause, Context, Refused, Request, State};
+use strandway_wire::uet::ses::Place;
+use strandway_wire::uet::{self, Datagram, Pds, START_PSN, Ses};
 
 /// An incast over two planes with marks, trims, and losses on one link. Last packets have odd lengths.
 const BUSY: &str = "[fabric]\nhosts = 16\nplanes = 2\nrate = \"100 Gbps\"\nqueue = \"40 kB\"\necn_low = \"10 kB\"\n\

@@ -2,7 +2,7 @@
 //!
 //! A gradient is cut into fragments. All workers of a job use the same numbers: a job and a number form a *key*.
 //! Switches and servers add the fragments of one key; a bitmap tells which workers are in a sum so far. The header
-//! follows the ESA sheet, section 8.4; its layout on the wire is in [`crate::wire::aggregate`]. A fragment belongs to
+//! follows the ESA sheet, section 8.4; its layout on the wire is in `strandway_wire::aggregate`. A fragment belongs to
 //! no connection.
 
 use crate::counters;

@@ -1,4 +1,4 @@
-//! Transport engines, packets and wire formats of Strandway.
+//! Transport engines and packets of Strandway.
 //!
 //! An engine is a state machine with inputs (`handle_*`) and outputs (`poll_*`). It owns no socket, clock, thread, file
 //! or payload byte; the simulator and the UDP node are two small loops around the same [`Endpoint`].
@@ -34,7 +34,6 @@ pub mod rng;
 pub mod stats;
 pub mod telemetry;
 pub mod units;
-pub mod wire;
 
 pub use aggregate::Fragment;
 pub use application::Application;

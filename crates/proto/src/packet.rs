@@ -1,6 +1,6 @@
 //! Packets: typed headers and a payload *range*, never payload bytes.
 //!
-//! A [`Packet`] is `Copy` and at most 64 bytes. Bytes exist only in [`crate::wire`].
+//! A [`Packet`] is `Copy` and at most 64 bytes. Bytes exist only in `strandway-wire`.
 
 pub use crate::account::Wait;
 use crate::aggregate::Fragment;

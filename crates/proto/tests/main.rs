@@ -5,7 +5,6 @@
 mod book;
 mod combinations;
 mod congestion;
-mod fuzz_corpus;
 mod layers;
 mod life;
 mod model;
@@ -24,6 +23,4 @@ mod shared_window;
 mod strack;
 mod telemetry;
 mod transport;
-mod uet;
-mod wire;
 mod words;

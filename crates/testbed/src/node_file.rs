@@ -5,12 +5,12 @@ use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::path::{Path, PathBuf};
 use strandway_fabric::usid::{BLOCK, Clos, ClosError, Element, HOSTS_MAX, PLANE_BITS_MAX, Pods, SWITCHES_MAX, T1S_MAX};
 use strandway_import::{Problems, read_file, suggest};
-use strandway_proto::wire::ocp;
 use strandway_proto::{Rate, Span};
 use strandway_scenario::reader::{Section, Sink, show};
 use strandway_scenario::{parse_toml, profile_named};
 use strandway_udp::address::{is_ipv4, kept, shown};
 use strandway_udp::{Config, Distance, Layout, PLANES_MAX, Protection, Routes};
+use strandway_wire::ocp;
 use toml::{Table, Value};
 
 /// The sections of a node file.

@@ -22,9 +22,10 @@ use strandway_proto::reliability::ReliabilityConfig;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{
     Bytes, ConnectionId, Endpoint, Environment, Handled, HostId, MessageId, OpenConnection, Packet, PathId, Ports,
-    Profile, Rate, Span, Time, wire,
+    Profile, Rate, Span, Time,
 };
 use strandway_udp::{Completion, Config, Connection, Error, Node, Protection, Waiting};
+use strandway_wire as wire;
 
 const PAYLOAD: usize = 64;
 const PACKETS: u32 = 1_024;

@@ -15,8 +15,8 @@ use strandway_fabric::usid::Element;
 use strandway_proto::profile::WireFormat;
 use strandway_proto::read::ReadLimits;
 use strandway_proto::reliability::ReliabilityConfig;
-use strandway_proto::wire::ocp;
 use strandway_proto::{Bytes, Environment, HostTraits, Profile, Rate, Span};
+use strandway_wire::ocp;
 
 /// A message of at most this number of bytes is urgent, unless its connection has a longer one under way. Ours: it fits
 /// one packet at an MTU of 1,500.

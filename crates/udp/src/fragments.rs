@@ -21,7 +21,7 @@ use strandway_fabric::kernel::Without;
 use strandway_proto::PathId;
 use strandway_proto::aggregate::Fragment;
 use strandway_proto::rng::{Random, StreamKind};
-use strandway_proto::wire::aggregate;
+use strandway_wire::aggregate;
 
 /// Bytes of a fragment's datagram beyond its elements, without UDP and IP headers.
 pub const OVERHEAD: usize = HEADER + aggregate::BYTES + TAG;

@@ -1,4 +1,4 @@
-//! The datagram: the header, descriptor and tag around a transport header of [`strandway_proto::wire`] on a socket.
+//! The datagram: the header, descriptor and tag around a transport header of [`strandway_wire`] on a socket.
 //!
 //! Everything is big-endian. A datagram of an established connection is
 //!
@@ -30,7 +30,7 @@
 //!
 //! ```text
 //! 10 chunk    task 4, chunk 4, payload bytes 2, flags 1 (1: the last one of its share, 2: for all), zero 1, payload
-//! 11 word     for whom 1 (0 one member, 1 all), zero 1, control message 34 as in `strandway_proto::wire`
+//! 11 word     for whom 1 (0 one member, 1 all), zero 1, control message 34 as in `strandway_wire`
 //! ```
 //!
 //! Fragments of gradients use it, too ([`crate::fragments`]). Its connection is the number of a channel, which goes one
@@ -38,7 +38,7 @@
 //! body is
 //!
 //! ```text
-//! 12 fragment  header 32 as in `strandway_proto::wire::aggregate`, then its elements, 4 bytes each, little-endian
+//! 12 fragment  header 32 as in `strandway_wire::aggregate`, then its elements, 4 bytes each, little-endian
 //! ```
 //!
 //! A connection whose reliability is `partial` has no descriptors: the transport headers of its parts say where they
@@ -97,7 +97,8 @@ mod descriptor;
 use core::fmt;
 use strandway_proto::packet::{Data, Flags, Header, MessageId, Offset, Part, Psn, Wait};
 use strandway_proto::profile::WireFormat;
-use strandway_proto::{ConnectionId, HostId, Packet, PathId, wire};
+use strandway_proto::{ConnectionId, HostId, Packet, PathId};
+use strandway_wire as wire;
 
 pub use descriptor::{Change, Descriptor};
 pub use strandway_fabric::datagram::TRIMMED;

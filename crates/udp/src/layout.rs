@@ -1,7 +1,7 @@
 //! The layout and the protection of datagrams, which both sides of a connection must have alike.
 
 use crate::frame::TAG;
-use strandway_proto::wire::ocp;
+use strandway_wire::ocp;
 
 /// Protection of a connection's datagrams, in addition to a random number that only its two sides know. Both sides must
 /// have the same.
@@ -43,12 +43,12 @@ pub enum Layout {
     /// Ours ([`crate::frame`]), over UDP. Every protocol has it, and it can be encrypted.
     #[default]
     Frame,
-    /// MRC's as publicly laid out ([`strandway_proto::wire::ocp`]): IPv6 in IPv6 from raw sockets, with the path as the
+    /// MRC's as publicly laid out ([`strandway_wire::ocp`]): IPv6 in IPv6 from raw sockets, with the path as the
     /// outer destination (method C). Only profiles of MRC have it. It has no room for a seal, so it needs
     /// [`Protection::None`]; handshakes, pings, control messages and closes stay datagrams of ours. Not proven against
     /// hardware: see `docs/protocols/mrc.md`.
     Mrc {
-        /// The UDP port of all NICs: [`strandway_proto::wire::ocp::PORT`] unless the site has another one.
+        /// The UDP port of all NICs: [`strandway_wire::ocp::PORT`] unless the site has another one.
         port: u16,
     },
 }

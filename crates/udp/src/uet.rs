@@ -21,8 +21,8 @@ mod tests;
 mod types;
 
 pub use node::Node;
-pub use strandway_proto::wire::uet::codes::{NackCode, ReturnCode};
-pub use strandway_proto::wire::uet::pds::Mode;
+pub use strandway_wire::uet::codes::{NackCode, ReturnCode};
+pub use strandway_wire::uet::pds::Mode;
 pub use types::{Acks, Config, Counters, Event, Operation};
 
 use initiator::Initiator;
@@ -30,9 +30,9 @@ use shared::{Region, Shared};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use strandway_proto::rng::{Random, StreamKind};
-use strandway_proto::wire::uet::pds::{Context, Nack, Refused};
-use strandway_proto::wire::uet::{self, Datagram, Pds, Ses};
 use strandway_proto::{ConnectionId, Time};
+use strandway_wire::uet::pds::{Context, Nack, Refused};
+use strandway_wire::uet::{self, Datagram, Pds, Ses};
 use target::Target;
 
 /// The engine's number for the only connection of its endpoint.

@@ -13,8 +13,8 @@
 
 use crate::cipher::{Key, TAG, check, cmac};
 use crate::error::Error;
-use strandway_proto::wire::WireError;
-use strandway_proto::wire::uet::{Addresses, ENTROPY, SecurityHeader, entropy_header, read_entropy};
+use strandway_wire::WireError;
+use strandway_wire::uet::{Addresses, ENTROPY, SecurityHeader, entropy_header, read_entropy};
 
 /// Counters are below this.
 const COUNTERS: u64 = 1 << 48;
@@ -215,7 +215,7 @@ impl Sealer {
     }
 
     /// Appends a sealed datagram to `out`, from the entropy header on. `plain` is a datagram as
-    /// [`strandway_proto::wire::uet::encode`] writes it.
+    /// [`strandway_wire::uet::encode`] writes it.
     ///
     /// # Errors
     /// [`Refusal::Exhausted`] after the last counter, [`Refusal::Identifier`] and [`Refusal::Wire`] for headers that
@@ -264,7 +264,7 @@ impl Opener {
     }
 
     /// Opens a datagram in place, from the entropy header on. Returns its entropy, its security header, and the bytes
-    /// that [`strandway_proto::wire::uet::decode`] reads.
+    /// that [`strandway_wire::uet::decode`] reads.
     ///
     /// # Errors
     /// If it is no datagram of this domain, or its tag is wrong; the bytes of a forged datagram mean nothing any more.

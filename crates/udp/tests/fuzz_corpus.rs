@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use strandway_proto::aggregate::{Fragment, Kind as FragmentKind, Marks};
 use strandway_proto::packet::{Data, Flags, Header, MessageId, Offset, Psn, Wait};
 use strandway_proto::profile::WireFormat;
-use strandway_proto::{ConnectionId, HostId, Packet, PathId, wire};
+use strandway_proto::{ConnectionId, HostId, Packet, PathId};
 use strandway_udp::Refusal;
 use strandway_udp::frame::{
     Change, Descriptor, HELLO, Kind, REFUSAL, RETRY, Sealed, TAG, TRIMMED, VERSION, WELCOME, encode_sealed,
 };
+use strandway_wire as wire;
 
 fn corpus() -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "..", "..", "fuzz", "corpus", "frame_decode"].iter().collect()

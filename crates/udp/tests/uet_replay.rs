@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use strandway_proto::wire::uet::codes::{ControlKind, NackCode, Opcode, ReturnCode};
-use strandway_proto::wire::uet::pds::{Ack, Context, Mode, Nack, Refused, Request, Wish};
-use strandway_proto::wire::uet::ses::{Place, Standard};
-use strandway_proto::wire::uet::{self, Datagram, Pds, Ses};
 use strandway_proto::{Span, Time};
 use strandway_udp::uet::{Acks, Config, Event, Uet};
+use strandway_wire::uet::codes::{ControlKind, NackCode, Opcode, ReturnCode};
+use strandway_wire::uet::pds::{Ack, Context, Mode, Nack, Refused, Request, Wish};
+use strandway_wire::uet::ses::{Place, Standard};
+use strandway_wire::uet::{self, Datagram, Pds, Ses};
 
 /// A datagram of a recording.
 struct Recorded {

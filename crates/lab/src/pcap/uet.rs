@@ -4,10 +4,10 @@ use super::message_bytes;
 use std::collections::BTreeMap;
 use strandway_fabric::measure::Captured;
 use strandway_proto::packet::{Flags, Header};
-use strandway_proto::wire::uet::pds::Mode;
-use strandway_proto::wire::uet::{Conversation, START_PSN};
 use strandway_proto::{ConnectionId, HostId, MessageId, Packet};
 use strandway_scenario::Experiment;
+use strandway_wire::uet::pds::Mode;
+use strandway_wire::uet::{Conversation, START_PSN};
 
 /// A host and its number of a connection.
 type End = (HostId, ConnectionId);

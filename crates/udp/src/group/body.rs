@@ -3,7 +3,8 @@
 use crate::frame::FrameError;
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::profile::WireFormat;
-use strandway_proto::{ConnectionId, ControlMessage, HostId, Packet, PathId, wire};
+use strandway_proto::{ConnectionId, ControlMessage, HostId, Packet, PathId};
+use strandway_wire as wire;
 
 /// The flag of the last chunk of a share.
 const LAST: u8 = 1;

@@ -6,7 +6,7 @@ use crate::session::{Inner, NodeContext};
 use crate::socket::Arrival;
 use std::sync::atomic::{AtomicU32, Ordering};
 use strandway_proto::Time;
-use strandway_proto::wire::ocp::{self, Body, Datagram, NIC_QUEUE};
+use strandway_wire::ocp::{self, Body, Datagram, NIC_QUEUE};
 
 /// Queue pairs below this are for management and for requests between NICs.
 const FIRST_QUEUE: u32 = 3;
@@ -54,7 +54,7 @@ impl Node {
                     return;
                 }
                 self.counters.malformed += 1;
-                self.counters.wrong_icrc += u64::from(error == strandway_proto::wire::WireError::Checksum);
+                self.counters.wrong_icrc += u64::from(error == strandway_wire::WireError::Checksum);
             }
         }
     }

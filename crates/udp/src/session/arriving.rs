@@ -11,7 +11,8 @@ use crate::socket::Arrival;
 use strandway_proto::packet::Flags;
 use strandway_proto::path::PathEvent;
 use strandway_proto::repair::EndedGroup;
-use strandway_proto::{Event, Handled, Packet, PathId, wire};
+use strandway_proto::{Event, Handled, Packet, PathId};
+use strandway_wire as wire;
 
 impl Session {
     /// A datagram for this connection arrived by `plane`. Its body is decrypted where it arrived: nothing that is not

@@ -11,7 +11,8 @@ use crate::socket::Arrival;
 use proptest::prelude::*;
 use std::time::Duration;
 use strandway_proto::packet::{Data, Flags, Offset, Psn, Wait};
-use strandway_proto::{MessageId, Packet, PathId, wire};
+use strandway_proto::{MessageId, Packet, PathId};
+use strandway_wire as wire;
 
 /// Packets of the message, and bytes of each: some are sealed in one pass, some after a copy.
 const PACKETS: usize = 6;

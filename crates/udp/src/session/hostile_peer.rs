@@ -13,7 +13,8 @@ use crate::secure::Sealer;
 use crate::socket::Arrival;
 use std::time::Duration;
 use strandway_proto::packet::{Data, Flags, Header, Offset, Psn, Wait};
-use strandway_proto::{MessageId, Packet, PathId, wire};
+use strandway_proto::{MessageId, Packet, PathId};
+use strandway_wire as wire;
 
 /// A session, and a peer that sends arbitrary datagrams. The peer's address has no reader.
 struct Peer {

@@ -9,7 +9,8 @@ use crate::frame::{HEADER, Kind, PROOF, Sealed};
 use crate::plane::{Class, Destination, Owner};
 use std::net::SocketAddrV6;
 use strandway_proto::packet::{Flags, Header};
-use strandway_proto::{Packet, PathId, Ports, Span, Time, wire};
+use strandway_proto::{Packet, PathId, Ports, Span, Time};
+use strandway_wire as wire;
 
 /// A short turn is this part of a whole one: ours, one full batch.
 const BRISK: usize = 2;

@@ -11,7 +11,8 @@ use proptest::prelude::*;
 use std::net::SocketAddrV6;
 use std::time::Duration;
 use strandway_proto::packet::{self, Ack, Data, Flags, Header, Nack, NackReason, Offset, Psn, SackBits, Wait};
-use strandway_proto::{MessageId, Packet, PathId, Rate, wire};
+use strandway_proto::{MessageId, Packet, PathId, Rate};
+use strandway_wire as wire;
 
 const GUARD: usize = 32;
 const WINDOW: usize = 256;

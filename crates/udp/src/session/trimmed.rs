@@ -8,8 +8,9 @@ use super::arriving::complete;
 use super::{Piece, Session};
 use crate::frame::{Descriptor, FrameError, HEADER, Kind, REQUEST_MAX, Sealed, TRIMMED};
 use crate::socket::Arrival;
+use strandway_proto::Time;
 use strandway_proto::packet::Flags;
-use strandway_proto::{Time, wire};
+use strandway_wire as wire;
 
 /// The part of a body that is read: the longest transport header of data, and a descriptor if it is there.
 const START: usize = TRIMMED - HEADER + REQUEST_MAX;

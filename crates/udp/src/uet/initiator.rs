@@ -4,11 +4,11 @@ use super::{Event, ONLY, Operation, Shared, written};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use strandway_proto::packet::{Flags, Header, Psn};
-use strandway_proto::wire::uet::codes::{ControlKind, NackCode, Opcode, ReturnCode};
-use strandway_proto::wire::uet::pds::{Ack, Context, Control, Mode, Nack, Wish};
-use strandway_proto::wire::uet::ses::{Place, Standard};
-use strandway_proto::wire::uet::{self, Conversation, Datagram, Pds, Ses};
 use strandway_proto::{Endpoint, Event as EngineEvent, Message, MessageId, Packet, Ports, Span, Time};
+use strandway_wire::uet::codes::{ControlKind, NackCode, Opcode, ReturnCode};
+use strandway_wire::uet::pds::{Ack, Context, Control, Mode, Nack, Wish};
+use strandway_wire::uet::ses::{Place, Standard};
+use strandway_wire::uet::{self, Conversation, Datagram, Pds, Ses};
 
 /// A message that is being sent.
 pub(super) struct Posted {

@@ -4,11 +4,11 @@ use super::{Acks, Event, ONLY, Shared, nack, written};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use strandway_proto::packet::{Flags, Header, Psn};
-use strandway_proto::wire::uet::codes::{ControlKind, NackCode, Opcode, ResponseOpcode, ReturnCode};
-use strandway_proto::wire::uet::pds::{Ack, Cause, Control, Mode, Request, Wish};
-use strandway_proto::wire::uet::ses::{Answer, Place, Response, Standard};
-use strandway_proto::wire::uet::{self, Conversation, Datagram, Pds, Ses};
 use strandway_proto::{Endpoint, Event as EngineEvent, Handled, MessageId, Packet, Ports, Time};
+use strandway_wire::uet::codes::{ControlKind, NackCode, Opcode, ResponseOpcode, ReturnCode};
+use strandway_wire::uet::pds::{Ack, Cause, Control, Mode, Request, Wish};
+use strandway_wire::uet::ses::{Answer, Place, Response, Standard};
+use strandway_wire::uet::{self, Conversation, Datagram, Pds, Ses};
 
 /// Responses of packets this far below the next one are forgotten; ours. A repetition brings its message's number
 /// again.

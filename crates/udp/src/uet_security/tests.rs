@@ -4,7 +4,7 @@ use super::*;
 use aes::Aes128;
 use cmac::{Cmac, Mac as _};
 use proptest::prelude::*;
-use strandway_proto::wire::uet;
+use strandway_wire::uet;
 
 fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.bytes().filter_map(|c| char::from(c).to_digit(16).map(|d| d as u8)).collect();

@@ -6,11 +6,12 @@ use nix::sys::socket::{setsockopt, sockopt};
 use std::net::{SocketAddr, UdpSocket};
 use strandway_proto::packet::Header;
 use strandway_proto::profile::WireFormat;
-use strandway_proto::wire::{self, aggregate};
 use strandway_udp::address::kept;
 use strandway_udp::fragments::{self, FragmentOpener};
 use strandway_udp::frame::{self, Descriptor, Frame, HEADER, TRIMMED};
 use strandway_udp::{CONTROL_DSCP, Completion, Config, Connection, Node, Protection, Region};
+use strandway_wire as wire;
+use strandway_wire::aggregate;
 
 /// Reads the bytes as a datagram and as a descriptor; a value that can be read must be written as the same bytes.
 pub(crate) fn check_frame(bytes: &[u8]) {

@@ -11,8 +11,8 @@ use crate::socket::Arrival;
 use strandway_proto::packet::{
     Ack, Answer, Data, Flags, Header, HostId, MessageId, Nack, Offset, Operation, Psn, SackBits, Wait,
 };
-use strandway_proto::wire::ocp::{self, Body, Cause, Datagram, Place, Sack, Skip, Trimmed, Write};
 use strandway_proto::{Handled, Packet, PathId, Time};
+use strandway_wire::ocp::{self, Body, Cause, Datagram, Place, Sack, Skip, Trimmed, Write};
 
 /// A datagram behind its outer header, with its payload and its length in bytes.
 #[derive(Clone, Copy)]

@@ -10,11 +10,11 @@ use crate::plane::{Class, OuterPacket, Owner};
 use crate::socket::ECT;
 use std::net::SocketAddrV6;
 use strandway_proto::packet::{Data, Flags, Header, Operation, Psn};
-use strandway_proto::wire::ocp::{
+use strandway_proto::{Packet, PathId};
+use strandway_wire::ocp::{
     self, Body, Cause, Datagram, NIC_QUEUE, Nack, Place, Probe, Request, Response, Sack, Skip, Stamp, TransportAck,
     Write,
 };
-use strandway_proto::{Packet, PathId};
 
 /// The distance of a PSN above another one; the nearest one that 16 bits hold.
 fn above(psn: Psn, from: Psn) -> i16 {

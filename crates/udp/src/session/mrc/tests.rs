@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::time::Duration;
 use strandway_proto::PathId;
 use strandway_proto::rng::Random;
-use strandway_proto::wire::ocp::{self, Body, Datagram};
+use strandway_wire::ocp::{self, Body, Datagram};
 
 const MESSAGES: usize = 5;
 const BYTES: usize = 20_001;
