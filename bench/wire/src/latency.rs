@@ -8,7 +8,8 @@ use crate::{Options, ceiling, tcp};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use strandway_udp::perf::{self, Stretch};
+use strandway_perf as perf;
+use strandway_perf::{Stretch};
 use strandway_udp::{Protection, Waiting};
 
 /// The most round trips that are kept.

@@ -9,7 +9,8 @@ use crate::ours::{MESSAGE, Ours};
 use crate::{Options, ceiling, libfabric};
 use std::time::Duration;
 use strandway_udp::Protection;
-use strandway_udp::perf::{self, Mode};
+use strandway_perf as perf;
+use strandway_perf::{Mode};
 
 const SIZES: [u64; 5] = [8, 64, 512, 4_096, 65_536];
 /// Messages under way: that of perftest.

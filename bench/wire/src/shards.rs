@@ -9,7 +9,8 @@ use crate::{Options, cores};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
-use strandway_udp::perf::{self, Mode, Stretch};
+use strandway_perf as perf;
+use strandway_perf::{Mode, Stretch};
 use strandway_udp::{Node, Protection};
 
 const MTU: u32 = 1_500;

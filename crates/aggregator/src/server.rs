@@ -115,7 +115,7 @@ impl ParameterServer {
         let address = SocketAddrV6::new(*config.address.ip(), 0, 0, config.address.scope_id());
         let mut control = terms::admission(&config.key, address, config.silence)?;
         control.accept = false;
-        control.handshake_timeout = terms::GONE;
+        control.timeouts.handshake = terms::GONE;
         let mut socket = FragmentSocket::open(config.address, config.socket_buffer, config.socket_buffer)?;
         socket.lose(config.loss, 77);
         let mut node = Node::bind(control)?;

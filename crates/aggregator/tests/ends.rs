@@ -14,7 +14,7 @@ use strandway_udp::impair::{Impairment, Wire};
 /// The ranks of a team whose control messages to each other get lost; each ends as soon as `each` has returned.
 fn lossy<T: Send>(ranks: u32, loss: f64, seed: u64, each: impl Fn(&mut Team) -> T + Sync) -> Vec<T> {
     let mut config = config("uec", 1);
-    (config.peer_timeout, config.handshake_timeout) = (SILENCE, SILENCE);
+    (config.timeouts.peer, config.timeouts.handshake) = (SILENCE, SILENCE);
     let nodes: Vec<Node> = (0..ranks).map(|_| Node::bind(config.clone()).expect("sockets")).collect();
     let at: Vec<SocketAddrV6> = nodes.iter().map(|node| v6(node.addresses().expect("bound")[0])).collect();
     let impairment = Impairment { loss, ..Impairment::default() };

@@ -103,7 +103,7 @@ impl CResult {
     /// The result of a run.
     pub(crate) fn of(done: &LiveOutcome) -> CResult {
         let measured = &done.outcome.measurements;
-        let end = match done.outcome.report.end.as_str() {
+        let end = match done.outcome.report.head.end.as_str() {
             "finished" => FINISHED,
             "time limit" => TIME_LIMIT,
             "interrupted" => INTERRUPTED,

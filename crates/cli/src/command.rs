@@ -75,8 +75,8 @@ fn changed(mut scenario: Scenario, changes: &[String]) -> Result<Scenario, Failu
 fn check_expectations<'a>(reports: impl IntoIterator<Item = (&'a str, &'a Report)>) -> Result<(), Failure> {
     let (mut failed, mut missed) = (Vec::new(), Vec::new());
     for (label, report) in reports {
-        let name = if label.is_empty() { report.scenario.clone() } else { label.to_string() };
-        if report.end != "finished" {
+        let name = if label.is_empty() { report.head.scenario.clone() } else { label.to_string() };
+        if report.head.end != "finished" {
             let (done, all) = (report.flows.finished, report.flows.total);
             let requests = report.services.iter().map(|service| {
                 format!(", {} of {} requests of {} ended", service.ended, service.requests, service.name)
@@ -84,7 +84,7 @@ fn check_expectations<'a>(reports: impl IntoIterator<Item = (&'a str, &'a Report
             let requests: String = requests.collect();
             failed.push(format!(
                 "{name}: {done} of {all} flows finished{requests}; the run ended with \"{}\"",
-                report.end
+                report.head.end
             ));
         }
         for e in report.expect.iter().filter(|e| !e.met) {

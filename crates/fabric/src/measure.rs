@@ -38,12 +38,8 @@ pub struct Measurements {
     pub waits: Vec<Waits>,
     /// Per connection, in the plan's order: the sum of the sender's and the receiver's counters.
     pub connections: Vec<strandway_proto::ConnectionStats>,
-    /// The sum of the counters of all connections that opened at first use.
-    pub opened: strandway_proto::ConnectionStats,
-    /// How many ends of such connections were still open when the run ended.
-    pub opened_left: u64,
-    /// The number of these ends that still tell their peers that they close. The end of the run has cut them off.
-    pub closing_left: u64,
+    /// The connections that opened at first use.
+    pub opened: OpenedCounts,
     /// Per connection of the plan that chooses a repair scheme for each message: its choices.
     pub choices: Vec<strandway_proto::repair::Choices>,
     /// Packet counts of the whole fabric.
@@ -71,6 +67,17 @@ pub struct Measurements {
     pub ranks: Vec<RankTimes>,
     /// The measurements of each service, in their order.
     pub services: Vec<ServiceTimes>,
+}
+
+/// All connections that opened at first use.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OpenedCounts {
+    /// The sum of their counters.
+    pub counters: strandway_proto::ConnectionStats,
+    /// How many of their ends were still open when the run ended.
+    pub left: u64,
+    /// The number of these ends that still tell their peers that they close. The end of the run has cut them off.
+    pub closing: u64,
 }
 
 /// A change of a path of one connection.

@@ -18,7 +18,7 @@ use strandway_files::copy::{
 };
 use strandway_proto::{Rate, Span};
 use strandway_udp::impair::{Impairment, Wire};
-use strandway_udp::{Completion, Config, Connection, Node, Reason, RemoteRegion};
+use strandway_udp::{Completion, Config, Connection, Node, Reason, RemoteRegion, Timeouts};
 
 /// A folder that is removed when it is dropped.
 struct Folder(PathBuf);
@@ -160,7 +160,10 @@ fn a_tree_arrives_whole_over_a_wire_that_loses_and_a_second_copy_sends_nothing()
     for profile in ["sdr_mds", "sdr_nack", "uec"] {
         let target = Folder::new();
         // On a busy machine the relay may not run for seconds.
-        let config = Config { peer_timeout: Duration::from_secs(60), ..config(profile, 1) };
+        let config = Config {
+            timeouts: Timeouts { peer: Duration::from_secs(60), ..Timeouts::default() },
+            ..config(profile, 1)
+        };
         let server = Serving::new(&config, &target.0);
         let wire = Wire::to(server.address, LOSSY, 3).expect("sockets");
         let sources = [source.0.join(".")];

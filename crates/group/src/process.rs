@@ -83,7 +83,7 @@ use std::time::Duration;
 use strandway_collective::plan::{PlanAlgorithm, PlanMaker};
 use strandway_proto::{Rate, Span};
 use strandway_udp::address::kept;
-use strandway_udp::{Config, Error, Node, Protection, random_secret};
+use strandway_udp::{Config, Error, Limits, Node, Protection, Timeouts, random_secret};
 
 /// Silence alone never ends a connection: a process that is stopped is waited for. Ours, a week.
 const PATIENCE: Duration = Duration::from_secs(7 * 24 * 3_600);
@@ -284,11 +284,13 @@ impl Process {
             protection: wire.protection,
             rate: options.rate,
             base_rtt: options.base_rtt,
-            plane_timeout: PLANE_TIMEOUT.max(Duration::from_nanos(options.base_rtt.0 / 1_000) * PLANE_TRIPS),
-            peer_timeout: PATIENCE,
-            // A process may be stopped in the middle of a handshake, too. One side alone must not give it up.
-            handshake_timeout: PATIENCE,
-            connections_max: CONNECTIONS,
+            timeouts: Timeouts {
+                plane: PLANE_TIMEOUT.max(Duration::from_nanos(options.base_rtt.0 / 1_000) * PLANE_TRIPS),
+                peer: PATIENCE,
+                // A process may be stopped in the middle of a handshake, too. One side alone must not give it up.
+                handshake: PATIENCE,
+            },
+            limits: Limits { connections: CONNECTIONS, ..Limits::default() },
             hear_refusals: true,
             // Not before its payload is settled.
             accept: false,

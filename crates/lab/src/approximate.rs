@@ -14,7 +14,7 @@ use std::time::Instant;
 use strandway_import::Problems;
 use strandway_report::approximate::ITERATION;
 use strandway_report::parts::place_of;
-use strandway_report::{ApproximateFacts, ApproximateFigure, JobFacts, OperationFacts, Report};
+use strandway_report::{ApproximateFacts, ApproximateFigure, HeadFacts, JobFacts, OperationFacts, Report};
 use strandway_scenario::Reduction;
 use strandway_sim::Control;
 
@@ -113,7 +113,7 @@ impl Approximation {
                 let outcome = simulate(&experiment, &control);
                 drop(watcher);
                 hops += outcome.report.run.packet_hops;
-                let ended = outcome.report.end == "finished";
+                let ended = outcome.report.head.end == "finished";
                 runs.push((divisor, experiment, outcome));
                 if !ended {
                     break;
@@ -121,7 +121,7 @@ impl Approximation {
             }
             let next = (self.divisor / 4).max(2);
             let cost = self.hops / next * 2;
-            let ended = runs.iter().all(|(.., outcome)| outcome.report.end == "finished");
+            let ended = runs.iter().all(|(.., outcome)| outcome.report.head.end == "finished");
             let facts = self.facts(&runs, hops);
             let error = facts.figures.iter().filter(|figure| figure.name == ITERATION);
             let error = error.map(|figure| figure.share(figure.us)).fold(0.0, f64::max);
@@ -185,19 +185,15 @@ impl Approximation {
             *job = whole(&all, self.base);
         }
         // Everything else is that of a smaller run, and says nothing about the whole one.
-        let digests = others.iter().map(|(_, one)| u64::from_str_radix(&one.digest, 16).unwrap_or_default());
+        let digests = others.iter().map(|(_, one)| u64::from_str_radix(&one.head.digest, 16).unwrap_or_default());
         let digest = digests.fold(0u64, |all, one| all.rotate_left(7).wrapping_mul(0x100_0000_01b3) ^ one);
-        let ended = others.iter().find(|(_, one)| one.end != "finished");
+        let ended = others.iter().find(|(_, one)| one.head.end != "finished");
         *report = Report {
-            format: report.format,
-            version: std::mem::take(&mut report.version),
-            scenario: std::mem::take(&mut report.scenario),
-            description: std::mem::take(&mut report.description),
-            profile: std::mem::take(&mut report.profile),
-            seed: report.seed,
-            digest: format!("{digest:016x}"),
-            world: std::mem::take(&mut report.world),
-            end: ended.map_or(&report.end, |(_, one)| &one.end).clone(),
+            head: HeadFacts {
+                digest: format!("{digest:016x}"),
+                end: ended.map_or(&report.head.end, |(_, one)| &one.head.end).clone(),
+                ..std::mem::take(&mut report.head)
+            },
             run: report.run.clone(),
             fabric: report.fabric.clone(),
             jobs: std::mem::take(&mut report.jobs),

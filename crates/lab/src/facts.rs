@@ -29,8 +29,8 @@ use strandway_proto::units::Time;
 use strandway_report::numbers::count;
 use strandway_report::spread::{cdf, spread};
 use strandway_report::{
-    ClassFacts, Expectation, FabricFacts, FaultFacts, NAMESPACES, Packets, ParameterFacts, Report, RunFacts, SIMULATED,
-    Spread, SwitchFacts,
+    ClassFacts, CodedPackets, CurveFacts, Expectation, FabricFacts, FaultFacts, HeadFacts, LoadFacts, NAMESPACES,
+    Packets, ParameterFacts, Report, RunFacts, SIMULATED, Spread, SwitchFacts, TimeFacts,
 };
 use strandway_scenario::{Experiment, FaultNote, flow_key};
 use unlisted::Crowd;
@@ -71,21 +71,23 @@ pub(crate) fn report_beside(
     };
     let collectives = collectives::collectives(experiment, measured, &lives);
     let mut report = Report {
-        format: 1,
-        version: env!("CARGO_PKG_VERSION").to_string(),
-        scenario: experiment.name.clone(),
-        description: experiment.description.clone(),
-        profile: experiment.profile().name.clone(),
-        seed: plan.seed,
-        digest: format!("{:016x}", measured.digest),
-        world: SIMULATED.to_string(),
-        end: match measured.end {
-            End::Finished => "finished",
-            End::TimeLimit => "time limit",
-            End::Interrupted => "interrupted",
-            End::Stalled => "stalled",
-        }
-        .to_string(),
+        head: HeadFacts {
+            format: 1,
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            scenario: experiment.name.clone(),
+            description: experiment.description.clone(),
+            profile: experiment.profile().name.clone(),
+            seed: plan.seed,
+            digest: format!("{:016x}", measured.digest),
+            world: SIMULATED.to_string(),
+            end: match measured.end {
+                End::Finished => "finished",
+                End::TimeLimit => "time limit",
+                End::Interrupted => "interrupted",
+                End::Stalled => "stalled",
+            }
+            .to_string(),
+        },
         run: RunFacts {
             wall_s: wall,
             simulated_us: measured.simulated.as_us(),
@@ -98,28 +100,34 @@ pub(crate) fn report_beside(
         },
         fabric: fabric(experiment),
         flows: flows::flows(experiment, measured, &lives, &crowd),
-        fct_cdf,
-        fct_us,
-        received_us: if crowd.is_empty() { spread(received, not_received) } else { Spread::default() },
-        slowdown: if crowd.is_empty() {
-            spread(slowdowns(&seen, &alone, |_| true), unfinished)
-        } else {
-            Spread::default()
+        curves: CurveFacts {
+            fct_cdf,
+            paths: links::paths(experiment, measured),
+            series: series::series(experiment, measured),
+            map: map::facts(experiment, measured),
         },
-        goodput_gbps: flows::goodput(experiment, measured, &lives, &crowd),
+        times: TimeFacts {
+            fct_us,
+            received_us: if crowd.is_empty() { spread(received, not_received) } else { Spread::default() },
+            slowdown: if crowd.is_empty() {
+                spread(slowdowns(&seen, &alone, |_| true), unfinished)
+            } else {
+                Spread::default()
+            },
+            goodput_gbps: flows::goodput(experiment, measured, &lives, &crowd),
+        },
         packets: packets(experiment, measured),
         classes: classes.collect(),
-        links: links::groups(experiment, measured),
-        hottest: links::hottest(experiment, measured),
-        long_links: long_links::facts(experiment, measured),
+        load: LoadFacts {
+            links: links::groups(experiment, measured),
+            hottest: links::hottest(experiment, measured),
+            long_links: long_links::facts(experiment, measured),
+        },
         choices: choice::facts(measured),
         ev_events: evs::facts(measured),
         switch: aggregation::facts(experiment, measured),
         jobs: job::facts(experiment, measured, singly),
         services: services::services(experiment, measured, &collectives),
-        paths: links::paths(experiment, measured),
-        series: series::series(experiment, measured),
-        map: map::facts(experiment, measured),
         parameters: parameters(experiment),
         other_profiles: plan.profiles[1..].iter().map(|p| p.name.clone()).collect(),
         collectives,
@@ -202,11 +210,13 @@ fn packets(experiment: &Experiment, measured: &Measurements) -> Packets {
         pauses: p.pauses,
         retransmitted_share: flows::share(p.retransmitted, p.sent),
         payload_link_bytes: flows::payload_link_bytes(experiment, measured),
-        chunks: p.chunks,
-        repairs: p.repairs,
-        copies: p.copies,
-        chunks_arrived: p.chunks_arrived,
-        rebuilt: p.rebuilt,
+        coded: CodedPackets {
+            chunks: p.chunks,
+            repairs: p.repairs,
+            copies: p.copies,
+            chunks_arrived: p.chunks_arrived,
+            rebuilt: p.rebuilt,
+        },
         fragments: p.fragments,
         fragments_arrived: p.fragments_arrived,
     }
@@ -242,8 +252,8 @@ fn fault(note: &FaultNote, measured: &Measurements) -> FaultFacts {
 /// simulated run.
 pub fn report_of_namespaces(experiment: &Experiment, measured: &Measurements, wall: f64, notes: &[String]) -> Report {
     let mut report = self::report(experiment, measured, wall);
-    report.world = NAMESPACES.to_string();
-    report.digest = String::new();
+    report.head.world = NAMESPACES.to_string();
+    report.head.digest = String::new();
     report.notes.extend(notes.iter().map(|note| format!("not as simulated: {note}")));
     report
 }

@@ -54,7 +54,7 @@ pub fn write(experiment: &Experiment, measured: &Measurements, out: &mut dyn Wri
     out.write_all(&header)?;
     let mut bytes = Vec::new();
     let (mut packets, mut skipped) = (0, 0);
-    let mut contexts = match experiment.capture_layout {
+    let mut contexts = match experiment.recording.capture_layout {
         CaptureLayout::Uet => Some(Contexts::new(experiment, &measured.captured)),
         CaptureLayout::Profile => None,
     };

@@ -267,6 +267,7 @@ fn end_of_lines(file: &mut File) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use strandway_report::HeadFacts;
 
     struct Folder(PathBuf);
 
@@ -289,12 +290,13 @@ mod tests {
     }
 
     fn kept(key: &str, error: Option<&str>) -> Kept {
-        let report = error.is_none().then(|| Report { digest: format!("of {key}"), ..Report::default() });
+        let head = HeadFacts { digest: format!("of {key}"), ..HeadFacts::default() };
+        let report = error.is_none().then(|| Report { head, ..Report::default() });
         Kept { key: key.into(), label: key.to_uppercase(), report, error: error.map(Into::into), ..Kept::default() }
     }
 
     fn digest(results: &Results, key: &str) -> Option<String> {
-        results.get(key).expect("readable").and_then(|kept| Some(kept.report?.digest))
+        results.get(key).expect("readable").and_then(|kept| Some(kept.report?.head.digest))
     }
 
     #[test]

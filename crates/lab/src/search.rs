@@ -160,7 +160,7 @@ pub fn search<E>(
         value: measure.name(),
         baseline: measure.baseline(),
         own_faults: baseline.faults.len() as u64,
-        baseline_digest: baseline.digest.clone(),
+        baseline_digest: baseline.head.digest.clone(),
         single_paths: single && question.each.is_none(),
         steps: Vec::new(),
         map: map::of_topology(&experiment.plan.topology),
@@ -460,9 +460,9 @@ struct Measure {
 
 impl Measure {
     fn new<E>(question: &Question, baseline: &Report) -> Result<Measure, Ended<E>> {
-        if baseline.end != "finished" {
-            let what = format!("does not end without a failure: {}", baseline.end);
-            return Err(wrong("", &baseline.scenario, what, "raise run.time_limit, or repair the scenario"));
+        if baseline.head.end != "finished" {
+            let what = format!("does not end without a failure: {}", baseline.head.end);
+            return Err(wrong("", &baseline.head.scenario, what, "raise run.time_limit, or repair the scenario"));
         }
         if let Some(key) = &question.value {
             let mut values = baseline.values();
@@ -503,12 +503,12 @@ impl Measure {
         let values = report.values();
         let delivered = report.flows.delivered_bytes as f64 / report.flows.bytes.max(1) as f64;
         let mut facts = FailureFacts {
-            digest: report.digest.clone(),
-            end: report.end.clone(),
+            digest: report.head.digest.clone(),
+            end: report.head.end.clone(),
             delivered,
             ..FailureFacts::default()
         };
-        if report.end != "finished" {
+        if report.head.end != "finished" {
             return facts;
         }
         let times = |(key, before): &(String, f64)| {

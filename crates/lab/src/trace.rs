@@ -128,7 +128,7 @@ fn faults(file: &mut File<'_>, report: &Report) -> io::Result<()> {
 
 /// Goodput, and the utilisation and the longest queue of each group of links.
 fn series(file: &mut File<'_>, report: &Report) -> io::Result<()> {
-    let Some(series) = &report.series else { return Ok(()) };
+    let Some(series) = &report.curves.series else { return Ok(()) };
     file.process(FABRIC, "fabric")?;
     let mut counter = |name: &str, unit: &str, values: &mut dyn Iterator<Item = f64>| -> io::Result<()> {
         for (step, value) in values.enumerate() {

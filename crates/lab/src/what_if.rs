@@ -99,7 +99,7 @@ pub fn drain_study<E: From<Problems>>(
     };
     Ok(Drained {
         format: 1,
-        scenario: rows[0].report.scenario.clone(),
+        scenario: rows[0].report.head.scenario.clone(),
         parts: question.parts.clone(),
         state: state.texts.clone(),
         value: value.into(),
@@ -137,20 +137,20 @@ fn variant(
 
 /// The compared time of a run that has finished.
 fn time_of(report: &Report) -> Option<f64> {
-    if report.end != "finished" {
+    if report.head.end != "finished" {
         return None;
     }
     match report.jobs.is_empty() {
-        true => report.fct_us.max,
+        true => report.times.fct_us.max,
         false => report.jobs.iter().filter_map(|job| job.iteration_us).reduce(f64::max),
     }
 }
 
 fn drained_run(label: &str, report: &Report, base: Option<f64>) -> DrainedRun {
     let time = time_of(report);
-    let planes = report.links.iter().map(|group| usize::from(group.plane) + 1).max().unwrap_or(0);
+    let planes = report.load.links.iter().map(|group| usize::from(group.plane) + 1).max().unwrap_or(0);
     let load = |plane: usize| {
-        let groups = report.links.iter().filter(|group| usize::from(group.plane) == plane && group.level > 0);
+        let groups = report.load.links.iter().filter(|group| usize::from(group.plane) == plane && group.level > 0);
         let (sum, links) = groups.fold((0.0, 0.0), |(sum, links), group| {
             (sum + group.utilisation * f64::from(group.links), links + f64::from(group.links))
         });
@@ -162,14 +162,14 @@ fn drained_run(label: &str, report: &Report, base: Option<f64>) -> DrainedRun {
     });
     DrainedRun {
         label: label.into(),
-        finished: report.end == "finished",
+        finished: report.head.end == "finished",
         time_us: time,
         slowdown: time.zip(base).map(|(time, base)| time / base),
-        slowest_flow_us: report.fct_us.max,
+        slowest_flow_us: report.times.fct_us.max,
         iteration_us: report.jobs.iter().filter_map(|job| job.iteration_us).reduce(f64::max),
         missed: missed.collect(),
         planes: (0..planes).map(load).collect(),
-        limits: report.hottest.iter().take(LIMITS).map(|link| (link.name.clone(), link.utilisation)).collect(),
+        limits: report.load.hottest.iter().take(LIMITS).map(|link| (link.name.clone(), link.utilisation)).collect(),
     }
 }
 

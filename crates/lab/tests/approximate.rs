@@ -95,7 +95,7 @@ fn every_form_of_a_report_says_that_it_is_approximate_and_nothing_that_is_not_kn
     let report = approximate(&usual(&["run.approximate=[2, 3, 4]", "expect.\"jobs.job.iteration_us\"=\"> 1e9\""]), 1);
     let back: Report = serde_json::from_str(&report.to_json()).expect("its own form");
     assert_eq!(back.approximate.map(|facts| facts.divisors), Some(vec![2, 3, 4]));
-    assert!(report.links.is_empty() && report.classes.is_empty() && report.packets.sent == 0);
+    assert!(report.load.links.is_empty() && report.classes.is_empty() && report.packets.sent == 0);
     for shown in [text::report(&report), markdown::report(&report), html::report(&report)] {
         assert!(shown.contains("approximate: 3 runs simulate 1/2, 1/3 and 1/4 of the bytes"), "{shown}");
         assert!(shown.contains("one rail of 8"), "{shown}");
@@ -109,7 +109,7 @@ fn every_form_of_a_report_says_that_it_is_approximate_and_nothing_that_is_not_kn
 fn digests_do_not_depend_on_threads() {
     let scenario = usual(&["run.approximate=[4, 6, 8]"]);
     let (one, two) = (approximate(&scenario, 1), approximate(&scenario, 2));
-    assert_eq!((one.digest, one.jobs[0].iteration_us), (two.digest, two.jobs[0].iteration_us));
+    assert_eq!((one.head.digest, one.jobs[0].iteration_us), (two.head.digest, two.jobs[0].iteration_us));
 }
 
 #[test]

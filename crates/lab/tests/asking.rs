@@ -101,7 +101,7 @@ fn every_format_tells_the_scenario_that_took_effect() {
     // The JSON report contains a scenario that repeats the run.
     let json: serde_json::Value = serde_json::from_str(&report.to_json()).expect("JSON");
     let again = sound(json["origin"]["scenario"].as_str().expect("text"));
-    assert_eq!(report_of(&again).digest, report.digest);
+    assert_eq!(report_of(&again).head.digest, report.head.digest);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn seeds_are_averaged_wherever_they_are_swept() {
     let rows = run_all(&variants, 2, false, || false, |_, _, _| ()).unwrap_or_else(|e| panic!("{e}"));
     let all = strandway_report::Rows::new(rows.clone());
     assert_eq!((all.rows.len(), all.lines.len()), (6, 2));
-    let single: Vec<f64> = rows[..3].iter().filter_map(|r| r.report.fct_us.max).collect();
+    let single: Vec<f64> = rows[..3].iter().filter_map(|r| r.report.times.fct_us.max).collect();
     let mean = single.iter().sum::<f64>() / 3.0;
     assert!((all.lines[0].values["fct_us.max"].mean - mean).abs() < 1e-9);
     assert!(all.lines[0].values["fct_us.max"].min < all.lines[0].values["fct_us.max"].max, "seeds differ");
@@ -141,7 +141,7 @@ fn a_run_that_fails_does_not_end_the_others() {
         || false,
         watch,
         |i, row| {
-            ended.lock().expect("no panic").push((i, row.map(|row| row.report.end)));
+            ended.lock().expect("no panic").push((i, row.map(|row| row.report.head.end)));
         },
     );
     let mut ended = ended.into_inner().expect("no panic");
@@ -193,7 +193,7 @@ fn a_flow_has_a_row_when_asked() {
     assert!(rows.iter().all(|row| row.len() == 12), "{csv}");
     assert_eq!(rows[1][4], "a");
     let slowest = rows[1..].iter().filter_map(|row| row[10].parse::<f64>().ok()).fold(0.0, f64::max);
-    assert!((slowest - outcome.report.fct_us.max.expect("a flow")).abs() < 1e-3, "{csv}");
+    assert!((slowest - outcome.report.times.fct_us.max.expect("a flow")).abs() < 1e-3, "{csv}");
 }
 
 #[test]

@@ -306,9 +306,9 @@ fn a_workload_may_have_a_profile_of_its_own() {
     let (experiment, outcome) = outcome(text, &[]);
     let names: Vec<&str> = experiment.plan.profiles.iter().map(|p| p.name.as_str()).collect();
     assert_eq!(names, ["uec", "rocev2", "rocev2/single"]);
-    assert_eq!(outcome.report.end, "finished");
+    assert_eq!(outcome.report.head.end, "finished");
     // A message's time alone is calculated with its own profile: no flow is faster.
-    assert!(outcome.report.slowdown.min.expect("flows") >= 1.0);
+    assert!(outcome.report.times.slowdown.min.expect("flows") >= 1.0);
     let count = |class: &str| outcome.report.classes.iter().find(|c| c.name == class).map(|c| c.finished);
     assert_eq!(
         [count("new"), count("old"), count("old-ordered"), count("older")],

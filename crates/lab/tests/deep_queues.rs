@@ -26,7 +26,7 @@ fn incast(fabric: &str) -> Report {
 const CARRIED: f64 = 50.0 * 12.8e6;
 
 fn longest(report: &Report) -> f64 {
-    report.links.iter().map(|g| g.queue_max_bytes).max().unwrap_or_default() as f64
+    report.load.links.iter().map(|g| g.queue_max_bytes).max().unwrap_or_default() as f64
 }
 
 #[test]

@@ -21,8 +21,8 @@ fn report(more: &str) -> Report {
             run(&experiment, &Control::new()).report
         })
         .collect();
-    assert_eq!(reports[0].digest, reports[1].digest, "{more}");
-    assert_eq!(reports[0].end, "finished");
+    assert_eq!(reports[0].head.digest, reports[1].head.digest, "{more}");
+    assert_eq!(reports[0].head.end, "finished");
     let [events, same] = [0, 1].map(|at| serde_json::to_value(&reports[at].ev_events).expect("JSON"));
     assert_eq!(events, same, "{more}");
     reports.into_iter().next().expect("a report")
@@ -91,7 +91,7 @@ fn explicit_and_generated_profiles_use_exactly_their_paths() {
             assert_eq!(bytes_over(profile, spine) > 0, used, "{spine} with {profile}");
         }
     }
-    assert_eq!(report(explicit).digest, report(explicit).digest);
+    assert_eq!(report(explicit).head.digest, report(explicit).head.digest);
     assert!(bytes_over("[profile.evs]\nmode = \"auto\"\n", "spine1.p0") > 0);
 }
 

@@ -33,13 +33,13 @@ fn outcome(path: &Path) -> Result<Report, String> {
         experiment.plan.threads = threads;
         let report = run(&experiment, &Control::new()).report;
         let missed: Vec<_> = report.expect.iter().filter(|e| !e.met).collect();
-        if !missed.is_empty() || report.end != "finished" {
-            return Err(format!("{} on {threads} threads: {}, missed {missed:?}", path.display(), report.end));
+        if !missed.is_empty() || report.head.end != "finished" {
+            return Err(format!("{} on {threads} threads: {}, missed {missed:?}", path.display(), report.head.end));
         }
         reports.push(report);
     }
-    if reports.iter().any(|report| report.digest != reports[0].digest) {
-        let digests: Vec<&String> = reports.iter().map(|report| &report.digest).collect();
+    if reports.iter().any(|report| report.head.digest != reports[0].head.digest) {
+        let digests: Vec<&String> = reports.iter().map(|report| &report.head.digest).collect();
         return Err(format!("{}: digests on 1, 2 and 7 threads differ: {digests:?}", path.display()));
     }
     Ok(reports.swap_remove(0))
@@ -68,7 +68,7 @@ fn row(name: &str, report: &Report) -> String {
     let slowest =
         report.collectives.iter().map(|one| one.time_us).chain(report.jobs.iter().map(|job| job.iteration_max_us));
     let slowest = slowest.flatten().max_by(f64::total_cmp);
-    let (times, packets) = (&report.fct_us, &report.packets);
+    let (times, packets) = (&report.times.fct_us, &report.packets);
     format!(
         "| {name} | {} of {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
         report.flows.finished,
@@ -95,7 +95,7 @@ fn golden_scenarios_have_their_pinned_digests() {
             (path.file_stem().expect("a name").to_string_lossy().into_owned(), report)
         })
         .collect();
-    let text: String = found.iter().map(|(name, report)| format!("{name} {}\n", report.digest)).collect();
+    let text: String = found.iter().map(|(name, report)| format!("{name} {}\n", report.head.digest)).collect();
     let rows: String = HEAD.to_string() + &found.iter().map(|(name, report)| row(name, report)).collect::<String>();
     if std::env::var_os("STRANDWAY_BLESS").is_some() {
         std::fs::write(&digests, text).expect("the table of digests is writable");

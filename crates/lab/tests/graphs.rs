@@ -43,9 +43,9 @@ fn each_kind_gives_one_digest_on_any_number_of_threads() {
             .map(|threads| {
                 experiment.plan.threads = threads;
                 let report = run(&experiment, &Control::new()).report;
-                assert_eq!(report.end, "finished", "{fabric}");
+                assert_eq!(report.head.end, "finished", "{fabric}");
                 assert!(report.fabric.is_graph(), "{fabric}");
-                report.digest
+                report.head.digest
             })
             .collect();
         assert!(digests.iter().all(|digest| *digest == digests[0]), "{fabric}: {digests:?}");
@@ -86,7 +86,7 @@ fn a_group_that_sends_to_the_next_shares_one_link_and_valiant_gives_it_more() {
     let rate = |paths: &str| {
         let fabric = format!("kind = \"dragonfly\"\nhosts = 72\npaths = \"{paths}\"");
         let report = run(&sound(&fabric, &rest), &Control::new()).report;
-        report.goodput_gbps.mean_per_host
+        report.times.goodput_gbps.mean_per_host
     };
     let (minimal, valiant, ugal) = (rate("minimal"), rate("valiant"), rate("ugal"));
     // Eight hosts share a link of 400 Gb/s (Kim et al., ISCA 2008, section 4): 50 Gb/s with headers, minus the first
@@ -103,7 +103,7 @@ fn a_torus_carries_its_bisection_and_no_more() {
         (0..8).map(|from| format!("{{ from = {from}, to = {}, size = \"4 MB\" }}", (from + 4) % 8)).collect();
     let rest = format!("[workload]\nkind = \"flows\"\nflows = [{}]\n", flows.join(", "));
     let report = run(&sound("kind = \"torus\"\ndims = [8]", &rest), &Control::new()).report;
-    let rate = report.goodput_gbps.mean_per_host;
+    let rate = report.times.goodput_gbps.mean_per_host;
     let bound = 200.0 * 4096.0 / 4160.0;
     assert!(rate <= bound && rate > 0.8 * bound, "{rate} of {bound} Gb/s");
 }

@@ -52,9 +52,9 @@ fn a_slow_link_leads_the_hottest() {
          [profile]\nname = \"uec/single\"\n\
          [[faults]]\nkind = \"degrade\"\nlink = \"leaf0->spine*\"\nfraction = 0.25\n",
     );
-    assert!(r.hottest[0].name.starts_with("leaf0->spine"), "{:?}", r.hottest[0]);
-    assert!(r.hottest[0].utilisation > 0.9 && r.hottest[0].utilisation <= 1.0, "{:?}", r.hottest[0]);
-    let host = r.hottest.iter().find(|l| l.name == "host0->leaf0").expect("the sender's link");
+    assert!(r.load.hottest[0].name.starts_with("leaf0->spine"), "{:?}", r.load.hottest[0]);
+    assert!(r.load.hottest[0].utilisation > 0.9 && r.load.hottest[0].utilisation <= 1.0, "{:?}", r.load.hottest[0]);
+    let host = r.load.hottest.iter().find(|l| l.name == "host0->leaf0").expect("the sender's link");
     assert!(host.utilisation < 0.3, "{host:?}");
 }
 
@@ -66,8 +66,8 @@ fn time_down_is_no_time_to_carry_in() {
          [workload]\nkind = \"flows\"\nflows = [{ from = 0, to = 1, size = \"40 MB\" }]\n\
          [[faults]]\nkind = \"down\"\nlink = \"host0->leaf0\"\nat = \"100 us\"\nuntil = \"4 ms\"\n",
     );
-    assert_eq!(r.end, "finished");
-    let link = r.hottest.iter().find(|l| l.name == "host0->leaf0").expect("the sender's link");
+    assert_eq!(r.head.end, "finished");
+    let link = r.load.hottest.iter().find(|l| l.name == "host0->leaf0").expect("the sender's link");
     assert!(link.utilisation > 0.85 && link.utilisation <= 1.0, "{link:?} of {} us", r.run.simulated_us);
 }
 
@@ -80,15 +80,18 @@ const DEATH: &str = "[[faults]]\nkind = \"down\"\nswitch = \"host3\"\nsilent = t
 fn flows_that_never_end_make_no_table_look_better() {
     let healthy = report(DEAD_HOST);
     let r = report(&format!("{DEAD_HOST}{DEATH}"));
-    assert_eq!((r.end.as_str(), r.flows.finished, r.flows.total), ("time limit", 62, 64));
-    assert_eq!((r.fct_us.unfinished, r.fct_us.p99, r.fct_us.max, r.fct_us.mean), (2, None, None, None));
-    assert!(r.fct_us.p50.is_some() && r.slowdown.p999.is_none() && r.received_us.max.is_none());
-    assert_eq!(r.goodput_gbps.per_flow.min, Some(0.0));
-    assert!(r.fct_cdf.last().is_some_and(|p| (p[1] - 62.0 / 64.0).abs() < 1e-9));
+    assert_eq!((r.head.end.as_str(), r.flows.finished, r.flows.total), ("time limit", 62, 64));
+    assert_eq!(
+        (r.times.fct_us.unfinished, r.times.fct_us.p99, r.times.fct_us.max, r.times.fct_us.mean),
+        (2, None, None, None)
+    );
+    assert!(r.times.fct_us.p50.is_some() && r.times.slowdown.p999.is_none() && r.times.received_us.max.is_none());
+    assert_eq!(r.times.goodput_gbps.per_flow.min, Some(0.0));
+    assert!(r.curves.fct_cdf.last().is_some_and(|p| (p[1] - 62.0 / 64.0).abs() < 1e-9));
     // Goodput and utilisation are calculated over the time in which data arrived, not over the time limit.
-    let (now, before) = (r.goodput_gbps.mean_per_host, healthy.goodput_gbps.mean_per_host);
+    let (now, before) = (r.times.goodput_gbps.mean_per_host, healthy.times.goodput_gbps.mean_per_host);
     assert!(now > 0.7 * before && now < 1.1 * before, "{now} of {before} Gb/s");
-    for (now, before) in r.links.iter().zip(&healthy.links) {
+    for (now, before) in r.load.links.iter().zip(&healthy.load.links) {
         assert!(
             now.utilisation > 0.6 * before.utilisation,
             "{}: {} of {}",
@@ -105,8 +108,8 @@ fn balance(r: &Report, what: &str) {
     let p = &r.packets;
     let data = [p.dropped - p.dropped_control, p.lost - p.lost_control];
     let sum = p.delivered + p.duplicates + p.discarded + p.trimmed + data[0] + data[1] + p.under_way;
-    assert_eq!(p.sent + p.chunks + p.copies, sum + p.chunks_arrived, "{what}: {p:?}");
-    if r.end == "finished" {
+    assert_eq!(p.sent + p.coded.chunks + p.coded.copies, sum + p.coded.chunks_arrived, "{what}: {p:?}");
+    if r.head.end == "finished" {
         // A run ends only when no packet is in flight.
         assert_eq!(p.under_way, 0, "{what}: {p:?}");
     }

@@ -94,7 +94,7 @@ fn ranks_that_end_early_count_in_the_bubble() {
 /// A run whose job takes `us` per iteration. The slowest flow has another factor between runs: the square.
 fn ran(label: &str, us: f64) -> strandway_report::Row {
     let mut report = strandway_report::Report::default();
-    report.fct_us.max = Some(us * us);
+    report.times.fct_us.max = Some(us * us);
     let job = JobFacts { name: "llama".into(), iteration_us: Some(us), bubble: 0.25, ..JobFacts::default() };
     report.jobs.push(job);
     let set = std::collections::BTreeMap::from([("profile.name".to_string(), label.to_string())]);
@@ -167,7 +167,7 @@ fn headlines_tell_of_jobs_then_of_collectives_then_of_flows() {
     assert!(said.ends_with("All 30 flows finished."), "{said}");
     // A job that did not end is named before its messages.
     report.jobs = vec![JobFacts { name: "llama".into(), iterations: 3, iterations_ended: 1, ..JobFacts::default() }];
-    (report.flows.finished, report.end) = (20, "time limit".into());
+    (report.flows.finished, report.head.end) = (20, "time limit".into());
     assert_eq!(headline(&report), "llama ended 1 of 3 iterations: the run ended with “time limit”.");
 }
 
@@ -187,10 +187,12 @@ fn messages_of_jobs_have_rows_slowdowns_and_times_of_receipt() {
     };
     assert_eq!(rows.iter().filter(whole).count(), rows.len());
     let most = rows.iter().filter_map(|row| row.fct_us).fold(0.0, f64::max);
-    assert_eq!(report.fct_us.max, Some(most));
+    assert_eq!(report.times.fct_us.max, Some(most));
     assert_eq!(report.flows.slowest[0].fct_us, most);
     assert!(
-        report.slowdown.max.is_some() && report.received_us.p50.is_some() && report.classes[0].slowdown.p50.is_some()
+        report.times.slowdown.max.is_some()
+            && report.times.received_us.p50.is_some()
+            && report.classes[0].slowdown.p50.is_some()
     );
     assert!(!report.notes.iter().any(|note| note.contains("have no row")), "{:?}", report.notes);
     // Without rows, the note says which key keeps them, and counts are those of the tallies.
@@ -198,8 +200,11 @@ fn messages_of_jobs_have_rows_slowdowns_and_times_of_receipt() {
     experiment.plan.rows = false;
     let bare = strandway_lab::run(&experiment, &strandway_sim::Control::new());
     assert_eq!(strandway_lab::facts::flow_rows(&experiment, &bare.measurements).len(), 0);
-    assert_eq!((bare.report.digest.as_str(), bare.report.flows.total), (report.digest.as_str(), report.flows.total));
-    assert_eq!((bare.report.fct_us.max, bare.report.slowdown.max), (report.fct_us.max, None));
+    assert_eq!(
+        (bare.report.head.digest.as_str(), bare.report.flows.total),
+        (report.head.digest.as_str(), report.flows.total)
+    );
+    assert_eq!((bare.report.times.fct_us.max, bare.report.times.slowdown.max), (report.times.fct_us.max, None));
 }
 
 /// Two leaves, one of whose two links between them is slow.
@@ -215,7 +220,7 @@ fn a_healthy_run_beside_tells_what_a_fault_costs() {
     };
     let (plain, both, whole) = (one(&[]), one(&["run.healthy=true"]), one(&["faults.enabled=false"]));
     assert!(plain.fault_costs.is_empty());
-    assert_eq!(plain.digest, both.digest);
+    assert_eq!(plain.head.digest, both.head.digest);
     let [cost] = &both.fault_costs[..] else { panic!("{:?}", both.fault_costs) };
     assert_eq!((cost.time_us, cost.healthy_us), (plain.jobs[0].iteration_us, whole.jobs[0].iteration_us));
     let more = cost.cost_us.expect("both ended");

@@ -128,7 +128,7 @@ fn a_job_whose_rank_is_cut_off_is_unfinished() {
         "{JOB}[run]\ntime_limit = \"20 ms\"\n[[faults]]\nlink = \"host3->leaf0\"\nkind = \"down\"\nat = \"100 us\"\n"
     );
     let report = outcome(&text, &["workload.iterations=2"]).report;
-    assert_ne!(report.end, "finished");
+    assert_ne!(report.head.end, "finished");
     assert_eq!(report.jobs[0].iterations_ended, 0);
     assert!(report.jobs[0].time_us.is_none());
     assert!(report.flows.finished < report.flows.total);

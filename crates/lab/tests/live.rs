@@ -166,7 +166,7 @@ fn messages_from_outside_take_the_times_of_a_trace_to_the_picosecond() {
                 let native = strandway_lab::run(&experiment, &strandway_sim::Control::new());
                 let (live, ended) = run_ranks(&fabric, Ranks::new(ranks, &of), true);
                 let what = format!("{profile} {ranks} {more}");
-                assert_eq!(live.outcome.report.end, "finished", "{what}");
+                assert_eq!(live.outcome.report.head.end, "finished", "{what}");
                 assert_eq!(
                     times(&live.experiment, &live.outcome.measurements),
                     times(&experiment, &native.measurements),
@@ -184,7 +184,7 @@ fn messages_from_outside_take_the_times_of_a_trace_to_the_picosecond() {
 #[test]
 fn one_run_is_like_the_other_and_like_one_that_is_asked_for_each_event() {
     let of = all_to_all(16);
-    let digest = |early| run_ranks(FABRIC, Ranks::new(16, &of), early).0.outcome.report.digest;
+    let digest = |early| run_ranks(FABRIC, Ranks::new(16, &of), early).0.outcome.report.head.digest;
     let (first, early) = (digest(false), digest(true));
     assert_eq!(first, digest(false));
     assert_ne!(first, early, "connections that open at first use have other random numbers");
@@ -199,7 +199,7 @@ fn one_run_is_like_the_other_and_like_one_that_is_asked_for_each_event() {
         ranks.answer(&lab, &event);
     }
     let done = steps.finish().expect("the first run");
-    assert_eq!(done.outcome.report.digest, first);
+    assert_eq!(done.outcome.report.head.digest, first);
     assert_eq!(done.outcome.report.flows.finished, 16 * 15);
     // A caller that loses interest leaves no thread behind.
     let lab = open(FABRIC);
@@ -257,7 +257,7 @@ fn messages_from_outside_run_beside_a_workload_and_are_in_its_report() {
     alone.post(HostId(30), HostId(2), 1 << 20, 5).expect("posted");
     let alone = alone.run(|_, _| {}).expect("the first run");
     assert!(alone.messages[0].finished < done.messages[0].finished, "they share links");
-    near(alone.outcome.report.slowdown.max.expect("one message"), 1.0, 0.02);
+    near(alone.outcome.report.times.slowdown.max.expect("one message"), 1.0, 0.02);
 }
 
 #[test]

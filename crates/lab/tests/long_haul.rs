@@ -21,7 +21,7 @@ fn simulate(profile: &str, settings: &str, mib: u32, loss: f64, messages: u32) -
     let scenario = Scenario::from_text("long haul", &text).unwrap_or_else(|error| panic!("{error}"));
     let experiment = strandway_lab::check(&scenario).unwrap_or_else(|error| panic!("{error}"));
     let report = run(&experiment, &Control::new()).report;
-    assert_eq!(report.end, "finished");
+    assert_eq!(report.head.end, "finished");
     report
 }
 
@@ -31,7 +31,7 @@ fn transfer(mib: u32, loss: f64) -> Transfer {
 
 /// Mean completion time divided by the model's.
 fn against(report: &Report, model: &Completion) -> f64 {
-    report.fct_us.mean.expect("all finished") / model.mean()
+    report.times.fct_us.mean.expect("all finished") / model.mean()
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn timeouts_cost_what_the_model_says() {
         let ratio = against(&report, &model);
         // With 1,500 messages, twice the standard error is at most 3 %.
         assert!((0.95..1.05).contains(&ratio), "loss {loss}: {ratio} of the model's mean");
-        let tail = report.fct_us.p999.expect("all finished") / model.quantile(0.999);
+        let tail = report.times.fct_us.p999.expect("all finished") / model.quantile(0.999);
         // With only 1,500 messages, the 99.9th percentile may differ by one timeout.
         assert!((0.5..1.6).contains(&tail), "loss {loss}: {tail} of the model's 99.9th percentile");
     }
@@ -54,7 +54,7 @@ fn parity_that_suffices_costs_its_own_time_and_no_more() {
         let report = simulate("sdr_mds", "", 8, loss, messages);
         // (1 + m / k) M T + RTT
         let expected = 2560.0 * PACKET_US + RTT_US;
-        for value in [report.fct_us.mean, report.fct_us.max] {
+        for value in [report.times.fct_us.mean, report.times.fct_us.max] {
             let ratio = value.expect("all finished") / expected;
             assert!((0.99..1.01).contains(&ratio), "loss {loss}: {ratio}");
         }
@@ -76,7 +76,7 @@ fn the_choice_is_within_a_tenth_and_a_round_trip_of_the_best_single_scheme() {
     for (mib, loss, messages) in [(1, 1e-3, 60), (8, 1e-5, 60), (8, 1e-2, 60), (64, 1e-3, 20), (64, 3e-2, 20)] {
         let singles =
             [("sdr_nack", "[profile.sdr_nack]\nchunk = 1"), ("sdr_mds", ""), ("sdr_mds", "[profile.sdr_mds]\nm = 2")];
-        let mean = |report: Report| report.fct_us.mean.expect("all finished");
+        let mean = |report: Report| report.times.fct_us.mean.expect("all finished");
         let best = singles
             .iter()
             .map(|(profile, settings)| mean(simulate(profile, settings, mib, loss, messages)))
@@ -115,7 +115,7 @@ fn share(profile: &str, loss: f64, burst: &str, seconds: u32) -> (Vec<f64>, f64)
     let scenario = Scenario::from_text("shares", &text).unwrap_or_else(|error| panic!("{error}"));
     let outcome = run(&strandway_lab::check(&scenario).unwrap_or_else(|error| panic!("{error}")), &Control::new());
     let received = outcome.measurements.connections.iter().map(|stats| stats.delivered_bytes as f64).collect();
-    let used = outcome.report.links.iter().map(|tier| tier.utilisation_max).fold(0.0, f64::max);
+    let used = outcome.report.load.links.iter().map(|tier| tier.utilisation_max).fold(0.0, f64::max);
     (received, used)
 }
 

@@ -32,10 +32,10 @@ fn latencies_up_to_a_second_give_one_digest_on_any_number_of_threads() {
                 );
                 let reports = [1, 2, 3].map(|threads| report(&text, threads));
                 for r in &reports {
-                    assert_eq!(r.end, "finished", "{fabric}{latency} loss {loss}: {:?}", r.flows.unfinished);
-                    assert_eq!(r.digest, reports[0].digest, "{fabric}{latency} loss {loss}");
+                    assert_eq!(r.head.end, "finished", "{fabric}{latency} loss {loss}: {:?}", r.flows.unfinished);
+                    assert_eq!(r.head.digest, reports[0].head.digest, "{fabric}{latency} loss {loss}");
                     let least = r.fabric.base_rtt_us / 3.0;
-                    let min = r.fct_us.min.unwrap_or_default();
+                    let min = r.times.fct_us.min.unwrap_or_default();
                     assert!(min >= least, "{latency}: {min} us is less than light takes, {least} us");
                     if !loss {
                         assert_eq!(r.packets.retransmitted, 0, "{fabric}{latency}");
@@ -68,8 +68,8 @@ fn so_do_fabrics_that_pause() {
         );
         let reports = [1, 2, 3].map(|threads| report(&text, threads));
         for r in &reports {
-            assert_eq!((r.end.as_str(), r.packets.dropped), ("finished", 0), "{latency}");
-            assert_eq!(r.digest, reports[0].digest, "{latency}");
+            assert_eq!((r.head.end.as_str(), r.packets.dropped), ("finished", 0), "{latency}");
+            assert_eq!(r.head.digest, reports[0].head.digest, "{latency}");
         }
         assert!(reports[0].packets.pauses > 0, "{latency}");
     }
@@ -82,7 +82,7 @@ fn no_timeout_is_shorter_than_the_way_there_and_back() {
             let r = sent_again(profile, latency);
             let p = &r.packets;
             assert_eq!((p.retransmitted, p.timeouts), (0, 0), "{profile} at {latency}: {} sent", p.sent);
-            assert_eq!(r.end, "finished", "{profile} at {latency} within the default time limit");
+            assert_eq!(r.head.end, "finished", "{profile} at {latency} within the default time limit");
         }
     }
 }
@@ -97,6 +97,6 @@ fn a_lost_packet_under_pfc_costs_milliseconds_not_minutes() {
     let scenario = Scenario::from_text("test", text).expect("TOML");
     let experiment = strandway_lab::check(&scenario).unwrap_or_else(|problems| panic!("{problems}"));
     let report = run(&experiment, &Control::new()).report;
-    assert_eq!(report.end, "finished", "{} of {} flows", report.flows.finished, report.flows.total);
+    assert_eq!(report.head.end, "finished", "{} of {} flows", report.flows.finished, report.flows.total);
     assert!(report.packets.timeouts > 0, "some packet waited for a timeout");
 }

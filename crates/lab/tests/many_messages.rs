@@ -23,8 +23,8 @@ fn a_run_without_rows_is_the_run_with_rows() {
     assert_eq!(without.flows.bytes, with.flows.bytes);
     assert_eq!(without.collectives[0].time_us, with.collectives[0].time_us);
     assert_eq!(without.classes[0].total, with.classes[0].total);
-    assert_eq!(without.goodput_gbps.mean_per_host, with.goodput_gbps.mean_per_host);
-    let (a, b) = (&with.fct_us, &without.fct_us);
+    assert_eq!(without.times.goodput_gbps.mean_per_host, with.times.goodput_gbps.mean_per_host);
+    let (a, b) = (&with.times.fct_us, &without.times.fct_us);
     for (exact, found) in [(a.p50, b.p50), (a.p90, b.p90), (a.p99, b.p99), (a.p999, b.p999), (a.mean, b.mean)] {
         let (exact, found) = (exact.expect("all finished"), found.expect("all finished"));
         assert!((exact - found).abs() <= 0.004 * exact, "{found} for {exact}");

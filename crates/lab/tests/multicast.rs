@@ -74,10 +74,10 @@ fn every_algorithm_crosses_exactly_as_many_cables_as_the_formulas_say() {
                     format!("workload.size={} B", ranks * CHUNK * 3),
                 ];
                 let report = outcome(text, &sets.each_ref().map(String::as_str)).report;
-                assert_eq!(report.end, "finished");
+                assert_eq!(report.head.end, "finished");
                 let expected = crossings(algorithm, ranks, leaf, pod) * CHUNK * 3;
                 let what = format!("{algorithm}, {ranks} ranks, {leaf} to a leaf");
-                assert_eq!(report.packets.retransmitted + report.packets.repairs, 0, "{what}");
+                assert_eq!(report.packets.retransmitted + report.packets.coded.repairs, 0, "{what}");
                 assert_eq!(report.packets.payload_link_bytes, Some(expected), "{what}");
             }
         }
@@ -107,11 +107,11 @@ fn losses_at_receivers_are_fetched_on_any_number_of_threads() {
     for recovery in ["fast", "ring"] {
         let set = format!("workload.recovery={recovery}");
         let one = outcome(&text, &[&set]).report;
-        assert_eq!((one.end.as_str(), one.flows.finished), ("finished", 64));
+        assert_eq!((one.head.end.as_str(), one.flows.finished), ("finished", 64));
         // 1 % of 63 x 1,024 copies.
-        assert!((400..1500).contains(&one.packets.repairs), "{}", one.packets.repairs);
+        assert!((400..1500).contains(&one.packets.coded.repairs), "{}", one.packets.coded.repairs);
         for threads in ["run.threads=2", "run.threads=7"] {
-            assert_eq!(outcome(&text, &[&set, threads]).report.digest, one.digest, "{recovery}, {threads}");
+            assert_eq!(outcome(&text, &[&set, threads]).report.head.digest, one.head.digest, "{recovery}, {threads}");
         }
     }
 }
@@ -122,17 +122,17 @@ fn parity_crosses_the_same_cables_and_makes_up_for_losses_without_a_fetch() {
     // Each of 16 shares has 32 chunks, and 8 more with parity.
     let whole = outcome(LEAVES, &sets("workload.parity=16+4")).report;
     assert_eq!(whole.packets.payload_link_bytes, Some(crossings("multicast", 16, 4, 64) * CHUNK * 40));
-    assert_eq!((whole.packets.chunks, whole.packets.rebuilt, whole.packets.repairs), (16 * 40, 0, 0));
+    assert_eq!((whole.packets.coded.chunks, whole.packets.coded.rebuilt, whole.packets.coded.repairs), (16 * 40, 0, 0));
     let faults = "[[faults]]\ntier = \"leaf->host\"\ncount = 64\none_way = true\nkind = \"loss\"\nprobability = 0.02\n";
     let text = format!("{LEAVES}{faults}");
     let lossy = outcome(&text, &sets("workload.parity=16+4")).report;
-    assert_eq!((lossy.end.as_str(), lossy.flows.finished), ("finished", 16));
+    assert_eq!((lossy.head.end.as_str(), lossy.flows.finished), ("finished", 16));
     // 2 % of 15 x 512 copies of data. One of 27,000 groups loses more than four of twenty chunks; there are 480 groups.
-    assert!((90..220).contains(&lossy.packets.rebuilt), "{}", lossy.packets.rebuilt);
-    assert_eq!(lossy.packets.repairs, 0);
+    assert!((90..220).contains(&lossy.packets.coded.rebuilt), "{}", lossy.packets.coded.rebuilt);
+    assert_eq!(lossy.packets.coded.repairs, 0);
     for threads in ["run.threads=2", "run.threads=7"] {
         let again = outcome(&text, &[&sets("workload.parity=16+4")[..], &[threads]].concat()).report;
-        assert_eq!(again.digest, lossy.digest, "{threads}");
+        assert_eq!(again.head.digest, lossy.head.digest, "{threads}");
     }
 }
 
@@ -144,7 +144,7 @@ fn a_plane_that_dies_silently_costs_a_cutoff_and_its_part_once_more() {
     let time = |report: &strandway_report::Report| report.collectives[0].time_us.expect("all have everything");
     let fault = "[[faults]]\nplane = 1\nkind = \"down\"\nsilent = true\nat = \"200 us\"\n";
     let report = outcome(&format!("{text}{fault}"), &[]).report;
-    assert_eq!((report.end.as_str(), report.flows.finished), ("finished", 64), "{:?}", report.notes);
+    assert_eq!((report.head.end.as_str(), report.flows.finished), ("finished", 64), "{:?}", report.notes);
     let experiment = check(text, &[]).expect("sound");
     let multicast = experiment.operations[0].multicast().expect("a multicast");
     // Half of the remaining chunks are missing. They are fetched over one plane instead of two, and every second
@@ -152,7 +152,7 @@ fn a_plane_that_dies_silently_costs_a_cutoff_and_its_part_once_more() {
     let again = 4.0 * time(&whole);
     let most = time(&whole) + multicast.cutoff().as_us() + again;
     assert!(time(&report) < most, "{} us, {most} us at the most", time(&report));
-    assert!(report.packets.chunks > whole.packets.chunks);
+    assert!(report.packets.coded.chunks > whole.packets.coded.chunks);
 }
 
 #[test]
@@ -161,13 +161,13 @@ fn a_spine_that_dies_silently_is_left_out_by_the_root() {
                 size = \"32 MiB\"\n";
     let fault = "[[faults]]\nswitch = \"spine3\"\nkind = \"down\"\nsilent = true\nat = \"100 us\"\n";
     let report = outcome(&format!("{text}{fault}"), &[]).report;
-    assert_eq!((report.end.as_str(), report.flows.finished), ("finished", 64), "{:?}", report.notes);
+    assert_eq!((report.head.end.as_str(), report.flows.finished), ("finished", 64), "{:?}", report.notes);
     // Of 8,192 chunks, about 1,200 have left; 1/8 of the remaining ones is 870. 1/8 of three stretches of 256 chunks
     // and two batches is 128.
-    let again = report.packets.chunks - 8_192;
+    let again = report.packets.coded.chunks - 8_192;
     assert!((90..300).contains(&again), "{again} chunks more than there are");
     for threads in ["run.threads=2", "run.threads=7"] {
-        assert_eq!(outcome(&format!("{text}{fault}"), &[threads]).report.digest, report.digest, "{threads}");
+        assert_eq!(outcome(&format!("{text}{fault}"), &[threads]).report.head.digest, report.head.digest, "{threads}");
     }
 }
 
@@ -181,15 +181,21 @@ fn hosts_without_a_common_plane_pass_chunks_on_and_the_report_says_so() {
              kind = \"{kind}\"\nalgorithm = \"multicast\"\nname = \"cast\"\nsize = \"8 MiB\"\nstart = \"20 us\"\n{faults}"
         );
         let report = outcome(&text, &[]).report;
-        assert_eq!((report.end.as_str(), report.flows.finished), ("finished", 8), "{kind}: {:?}", report.notes);
+        assert_eq!((report.head.end.as_str(), report.flows.finished), ("finished", 8), "{kind}: {:?}", report.notes);
         let said = "cast: no plane is common to all ranks, so chunks went from rank to rank";
         assert!(report.notes.iter().any(|note| note.starts_with(said)), "{:?}", report.notes);
         // Each chunk reaches each other rank once, by unicast; some chunks meet a dead port and are repeated.
         let share = if kind == "broadcast" { 2048 } else { 256 };
-        assert_eq!(report.packets.chunks, report.packets.repairs, "nothing is cast to all");
-        assert!((chunks * share..chunks * share * 3 / 2).contains(&report.packets.chunks), "{}", report.packets.chunks);
+        assert_eq!(report.packets.coded.chunks, report.packets.coded.repairs, "nothing is cast to all");
+        assert!(
+            (chunks * share..chunks * share * 3 / 2).contains(&report.packets.coded.chunks),
+            "{}",
+            report.packets.coded.chunks
+        );
         let whole = outcome(&text.replace(&faults, ""), &[]).report;
-        assert!(whole.notes.iter().all(|note| !note.contains("no plane is common")) && whole.packets.repairs == 0);
+        assert!(
+            whole.notes.iter().all(|note| !note.contains("no plane is common")) && whole.packets.coded.repairs == 0
+        );
     }
 }
 
@@ -205,7 +211,7 @@ fn a_dead_host_is_named_and_nobody_waits_for_it_for_ever() {
             );
             let report = outcome(&text, &[]).report;
             let what = format!("{algorithm} at {at}: {:?}", report.notes);
-            assert_ne!(report.end, "finished", "{what}");
+            assert_ne!(report.head.end, "finished", "{what}");
             let named =
                 report.notes.iter().any(|note| note.contains("15 of 16 ranks gave up, since host5 did not answer"));
             assert!(named, "{what}");
@@ -219,7 +225,10 @@ fn broadcasts_by_trees_pass_every_byte_on_once() {
     for (algorithm, depth) in [("binomial", 6), ("k-nomial", 3), ("binary", 6), ("chain", 63), ("linear", 1)] {
         let set = format!("workload.algorithm={algorithm}");
         let report = outcome(&text, &[&set, "workload.size=40960 B", "workload.root=9", "workload.pipeline=2"]).report;
-        assert_eq!((report.end.as_str(), report.flows.finished, report.flows.bytes), ("finished", 126, 63 * 40_960));
+        assert_eq!(
+            (report.head.end.as_str(), report.flows.finished, report.flows.bytes),
+            ("finished", 126, 63 * 40_960)
+        );
         let c = &report.collectives[0];
         assert_eq!((c.kind.as_str(), c.algorithm.as_str(), c.ranks), ("broadcast", algorithm, 64));
         let time = c.time_us.expect("all have everything");
@@ -282,7 +291,7 @@ fn receivers_wait_for_casts_that_other_traffic_slows_down() {
                 [[workload]]\nkind = \"reduce-scatter\"\nname = \"scatter\"\nsize = \"16 MiB\"\n";
     let report = outcome(text, &[]).report;
     assert_eq!(report.packets.dropped, 0);
-    assert_eq!(report.packets.repairs, 0);
+    assert_eq!(report.packets.coded.repairs, 0);
     // 2 x 16 MiB x 7/8 arrive at every host; that is the minimum.
     let bytes = 2.0 * 16.0 * 1048576.0 * 7.0 / 8.0;
     let least = bytes * 8.0 / (report.fabric.rate_gbps * 1e3);
@@ -318,7 +327,7 @@ fn owners_that_keep_step_with_roots_survive_losses() {
     let faults =
         "[[faults]]\ntier = \"leaf->host\"\ncount = 17\none_way = true\nkind = \"loss\"\nprobability = 0.00003\n";
     let report = outcome(&format!("{BESIDE}{faults}"), &["workload.scatter.beside=gather"]).report;
-    assert!(report.packets.repairs > 0);
+    assert!(report.packets.coded.repairs > 0);
     assert!(report.collectives.iter().all(|one| one.time_us.is_some()), "{:?}", report.collectives);
 }
 

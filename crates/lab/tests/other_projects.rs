@@ -85,7 +85,7 @@ fn a_flow_alone_has_a_slowdown_of_one_on_its_own_path() {
                 "[fabric]\n{fabric}{leaf}hosts = 128\nrate = \"400 Gbps\"\nlatency = \"500 ns\"\n[profile]\nname = \"{profile}\"\n\
                  [workload]\nkind = \"flows\"\nflows = [{{ from = 0, to = 125, size = \"{size}\" }}]\n"
             );
-            let slowdown = outcome(&text, &[]).report.slowdown.max.expect("it ended");
+            let slowdown = outcome(&text, &[]).report.times.slowdown.max.expect("it ended");
             assert!((0.9999..1.02).contains(&slowdown), "{profile} of {size}: {slowdown}\n{text}");
         }
     }

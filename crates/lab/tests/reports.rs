@@ -60,7 +60,7 @@ fn a_partitioned_fabric_ends_at_its_time_limit_with_the_unfinished_flows_named()
     let report = report_of(text);
     assert_eq!((report.flows.total, report.flows.finished), (2, 1));
     assert_eq!(report.flows.unfinished, ["host0->host7"]);
-    assert_eq!(report.end, "time limit");
+    assert_eq!(report.head.end, "time limit");
     let text = report::text::report(&report);
     assert!(text.contains("1 flows did not finish") && text.contains("host0->host7"), "{text}");
     assert!(report::html::report(&report).contains("host0-&gt;host7"));
@@ -71,7 +71,7 @@ fn a_page_needs_nothing_from_outside() {
     let mut experiment = experiment(&format!("# <script>alert(1)</script>\n{SMALL}"));
     experiment.with_series();
     let report = run(&experiment, &Control::new()).report;
-    assert!(report.series.is_some());
+    assert!(report.curves.series.is_some());
     let page = report::html::report(&report);
     for outside in ["http://", "https://", "src=", "@import", "url(", "<link"] {
         assert!(!page.contains(outside), "the page contains {outside}");
@@ -188,7 +188,7 @@ fn a_series_shows_a_port_that_goes_down_and_comes_back() {
     let report = report_of(&format!(
         "{FOUR_PLANES}[[faults]]\nport = \"host0.p2\"\nkind = \"down\"\nat = \"40 us\"\nuntil = \"60 us\"\n"
     ));
-    let series = report.series.as_ref().expect("sampled");
+    let series = report.curves.series.as_ref().expect("sampled");
     let watched = series.watched.as_ref().expect("the only flow");
     assert_eq!(watched.name, "host0->host60");
     assert_eq!(watched.paths.len(), 4);
@@ -236,7 +236,7 @@ fn the_watched_flow_is_the_named_one_or_one_that_a_fault_strikes_or_the_first() 
         (format!("{flows}{struck}"), "host4->host6", 90_000.0),
         (format!("{flows}watch = \"host0->host1\"\n{struck}"), "host0->host1", 50_000.0),
     ] {
-        let series = report_of(&text).series.expect("sampled");
+        let series = report_of(&text).curves.series.expect("sampled");
         let watched = series.watched.expect("watched");
         assert_eq!(watched.name, wanted);
         let received = watched.goodput_gbps.iter().sum::<f64>() * series.every_us * 1e3 / 8.0;
@@ -293,7 +293,7 @@ fn no_message_is_faster_than_it_can_be_alone_on_several_planes() {
                  [profile]\nname = \"mrc\"\n[workload]\nkind = \"flows\"\n{}\n",
                 flows.replace("SIZE", size)
             );
-            let slowdown = report_of(&text).slowdown;
+            let slowdown = report_of(&text).times.slowdown;
             let (min, max) = (slowdown.min.expect("finished"), slowdown.max.expect("finished"));
             assert!(min > 1.0 - 1e-9, "{size} on {planes} planes: {min}");
             assert!(max < 1.02, "{size} on {planes} planes: {max}");
@@ -321,7 +321,7 @@ fn a_sweeps_page_says_who_is_best_and_has_every_run_to_explore() {
     assert_eq!(data["keys"][1]["name"], "run.seed");
     assert_eq!((data["metrics"][0]["name"].as_str(), data["ranked"].as_bool()), (Some("max"), Some(true)));
     assert_eq!(data["rows"].as_array().expect("rows").len(), 9);
-    assert_eq!(data["rows"][8]["values"]["max"].as_f64(), rows[8].report.fct_us.max);
+    assert_eq!(data["rows"][8]["values"]["max"].as_f64(), rows[8].report.times.fct_us.max);
     assert!(page.contains("<div class=\"card scroll\" id=\"rows\">") && page.contains("id=\"explorer\""));
     assert!(page.contains("Charts show 3 of 9 runs"), "one seed of each setting");
 }
@@ -346,8 +346,8 @@ fn missed_expectations_and_what_was_asked_for_come_first() {
 fn simulated_and_measured_runs_are_compared_and_not_ranked() {
     let row = |world: &str, max| {
         let mut report = report_of(SMALL);
-        report.world = world.into();
-        report.fct_us.max = Some(max);
+        report.head.world = world.into();
+        report.times.fct_us.max = Some(max);
         strandway_report::Row { label: world.into(), set: Default::default(), report }
     };
     let rows = [row("simulated", 60.0), row("namespaces", 90.0)];
@@ -394,7 +394,7 @@ fn headline_of(runs: &[Ran<'_>]) -> (String, String) {
     let row = |(label, set, max): &Ran<'_>| {
         let mut report = Report::default();
         (report.flows.total, report.flows.finished) = (4, 4);
-        report.fct_us.max = Some(*max);
+        report.times.fct_us.max = Some(*max);
         let set = set.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
         strandway_report::Row { label: label.to_string(), set, report }
     };
@@ -465,10 +465,10 @@ const SPINES: &str = "[fabric]\nhosts = 8\nhosts_per_leaf = 4\nspines = 2\n[work
 #[test]
 fn a_run_with_series_has_a_map_of_every_link() {
     let mut experiment = experiment(SPINES);
-    assert!(run(&experiment, &Control::new()).report.map.is_none(), "only pages need it");
+    assert!(run(&experiment, &Control::new()).report.curves.map.is_none(), "only pages need it");
     experiment.with_series();
     let outcome = run(&experiment, &Control::new());
-    let map = outcome.report.map.as_ref().expect("a small fabric");
+    let map = outcome.report.curves.map.as_ref().expect("a small fabric");
     let names: Vec<&str> = map.groups.iter().map(|group| group.name.as_str()).collect();
     assert_eq!(names, ["host->leaf", "leaf->host", "leaf->spine", "spine->leaf"]);
     let topology = &experiment.plan.topology;
@@ -510,7 +510,7 @@ fn a_run_with_series_has_a_map_of_every_link() {
         self::experiment(&SPINES.replace("hosts = 8", "hosts = 4096").replace("spines = 2", "spines = 2048"));
     large.with_series();
     large.plan.time_limit = strandway_proto::units::Time(1_000_000);
-    assert!(run(&large, &Control::new()).report.map.is_none());
+    assert!(run(&large, &Control::new()).report.curves.map.is_none());
 }
 
 #[test]
@@ -544,7 +544,7 @@ fn a_comparison_names_what_all_runs_have_once() {
     let row = |label: &str, after: f64, note: &str| {
         let mut report = Report { notes: vec!["job: a model".into()], ..Report::default() };
         (report.flows.total, report.flows.finished) = (4, 4);
-        report.fct_us.max = Some(after);
+        report.times.fct_us.max = Some(after);
         report.notes.extend((!note.is_empty()).then(|| note.to_string()));
         report.faults.push(report::FaultFacts {
             what: "plane 2 down".into(),

@@ -382,7 +382,7 @@ fn a_flow_that_waits_in_a_circle_tells_for_what() {
     let experiment =
         strandway_lab::Scenario::load(&file).and_then(|s| strandway_lab::check(&s)).unwrap_or_else(|e| panic!("{e}"));
     let report = strandway_lab::run(&experiment, &strandway_sim::Control::new()).report;
-    assert_eq!(report.end, "stalled");
+    assert_eq!(report.head.end, "stalled");
     assert_eq!(report.flows.waiting, ["1: host0->host1 waits for trigger 5", "2: host1->host2 waits for trigger 6"]);
     assert!(strandway_report::text::report(&report).contains("waits for trigger 6"));
 }

@@ -131,7 +131,7 @@ fn failures_that_a_search_finds_can_be_repeated() {
             &strandway_lab::check(&scenario).unwrap_or_else(|e| panic!("{e}")),
             &strandway_sim::Control::new(),
         );
-        assert_eq!(ran.report.digest, failure.digest, "{name}");
+        assert_eq!(ran.report.head.digest, failure.digest, "{name}");
         // One that does not end has no bound.
         let bounds = ran.report.expect.iter().filter(|bound| bound.met).count();
         assert_eq!(bounds, usize::from(failure.slowdown.is_some()), "{name}: {:?}", ran.report.expect);

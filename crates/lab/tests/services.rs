@@ -14,7 +14,7 @@ fn report(text: &str, changes: &[&str]) -> Report {
 }
 
 fn service(report: &Report) -> &ServiceFacts {
-    assert_eq!(report.end, "finished");
+    assert_eq!(report.head.end, "finished");
     let [service] = &report.services[..] else { panic!("one service") };
     assert_eq!(service.ended, service.requests);
     service
@@ -149,7 +149,7 @@ fn same_digests(text: &str, changes: &[&str]) {
         let changes: Vec<&str> = changes.iter().copied().chain([threads]).collect();
         let report = report(text, &changes);
         service(&report);
-        (report.digest.clone(), report.services[0].ttft_us.p99, report.services[0].whole_us.max)
+        (report.head.digest.clone(), report.services[0].ttft_us.p99, report.services[0].whole_us.max)
     };
     let one = of("run.threads=1");
     assert_eq!(one, of("run.threads=2"), "{changes:?}");

@@ -53,7 +53,7 @@ fn slowest(folder: &Path, matrix: &str, fabric: &str, entropies: u32, faults: &s
     let scenario = Scenario::from_text(matrix, &text).unwrap_or_else(|e| panic!("{e}"));
     let experiment = strandway_lab::check(&scenario).unwrap_or_else(|e| panic!("{e}"));
     let report = run(&experiment, &Control::new()).report;
-    assert_eq!(report.end, "finished", "{matrix}");
+    assert_eq!(report.head.end, "finished", "{matrix}");
     report
 }
 
@@ -85,7 +85,7 @@ fn the_matrices_finish_within_their_projects_own_limits() {
         (PERMUTATION, oversubscribed, 128, String::new(), 880.0),
     ];
     for (matrix, fabric, entropies, faults, limit) in rows {
-        let slowest = slowest(&folder, matrix, &fabric, entropies, &faults).fct_us.max.expect("flows finished");
+        let slowest = slowest(&folder, matrix, &fabric, entropies, &faults).times.fct_us.max.expect("flows finished");
         println!("{matrix}, {entropies} paths: {slowest:.1} us, limit {limit} us");
         assert!(slowest <= limit, "{matrix}, {entropies} paths: {slowest} us, limit {limit}");
     }
@@ -95,9 +95,9 @@ fn the_matrices_finish_within_their_projects_own_limits() {
 fn an_outcast_does_not_hold_back_its_neighbour() {
     let Some(folder) = htsim() else { return };
     let report = slowest(&folder, "outcast_incast.cm", "kind = \"fat-tree\"\nk = 8\nrate = \"100 Gbps\"", 128, "");
-    assert!(report.fct_us.max.expect("flows finished") <= 2_500.0);
+    assert!(report.times.fct_us.max.expect("flows finished") <= 2_500.0);
     // The flow from host 1 is the only one of its sender, and it finishes first.
-    assert!(report.fct_us.min.expect("flows finished") <= 215.0);
+    assert!(report.times.fct_us.min.expect("flows finished") <= 215.0);
 }
 
 /// The project's limit for this row is 210 us. Every pod of the small tree sends four flows of 2,031,296 wire bytes
@@ -107,7 +107,8 @@ fn an_outcast_does_not_hold_back_its_neighbour() {
 fn a_slow_core_cable_of_the_small_tree_cannot_be_hidden() {
     let Some(folder) = htsim() else { return };
     let fabric = "kind = \"fat-tree\"\nk = 4\nrate = \"100 Gbps\"";
-    let slowest = slowest(&folder, "perm_16n_16c_2MB.cm", fabric, 128, &slow_cores(1)).fct_us.max.expect("finished");
+    let slowest =
+        slowest(&folder, "perm_16n_16c_2MB.cm", fabric, 128, &slow_cores(1)).times.fct_us.max.expect("finished");
     let least = 4.0 * 2_031_296.0 * 8.0 / 310_000.0 + 14.0;
     println!("16 hosts, one slow core cable: {slowest:.1} us, at least {least:.1} us, limit 210 us");
     assert!(slowest >= least && slowest <= least * 1.2, "{slowest} us, least {least} us");

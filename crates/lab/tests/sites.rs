@@ -78,16 +78,16 @@ fn connections_know_the_round_trip_and_the_rate_of_their_own_way() {
     assert!(between(0, 1).base_rtt < Span::from_us(5) && between(0, 2).base_rtt > Span::from_ms(20));
     // Within one site no flow takes as long as a long link.
     let report = run(&e, &control).report;
-    assert!(report.fct_us.max.expect("it finished") < 200.0, "{:?}", report.fct_us);
+    assert!(report.times.fct_us.max.expect("it finished") < 200.0, "{:?}", report.times.fct_us);
 }
 
 #[test]
 fn a_report_tells_of_every_long_link_and_of_ranges_that_are_too_short() {
     let e = sound("long_latency = \"5 ms\"\nloss = 0.01");
     let report = run(&e, &Control::new()).report;
-    let names: Vec<&str> = report.long_links.iter().map(|l| l.link.name.as_str()).collect();
+    let names: Vec<&str> = report.load.long_links.iter().map(|l| l.link.name.as_str()).collect();
     assert_eq!(names, ["site0->site1", "site1->site0"]);
-    let there = &report.long_links[0];
+    let there = &report.load.long_links[0];
     assert_eq!((there.latency_us, there.rate_gbps), (5000.0, 400.0));
     assert!(there.link.lost > 0 && there.lost_share > 0.0, "{there:?}");
     assert!(report.notes.iter().any(|n| n.contains("uec has at most 16,384 packets under way")), "{:?}", report.notes);

@@ -25,7 +25,7 @@ fn sound(job: &str, sets: &[&str]) -> Experiment {
 
 fn outcome(job: &str, sets: &[&str]) -> Outcome {
     let outcome = run(&sound(job, sets), &Control::new());
-    assert_eq!(outcome.report.end, "finished", "{job} {sets:?}");
+    assert_eq!(outcome.report.head.end, "finished", "{job} {sets:?}");
     outcome
 }
 
@@ -331,7 +331,7 @@ const ACROSS: &str = "[fabric]\nhosts = 16\nhosts_per_leaf = 4\nspines = 4\n[ser
 fn all_reduce(text: &str, sets: &[&str]) -> strandway_report::OperationFacts {
     let experiment = check(text, sets).unwrap_or_else(|e| panic!("{e}"));
     let mut report = run(&experiment, &Control::new()).report;
-    assert_eq!(report.end, "finished", "{sets:?}");
+    assert_eq!(report.head.end, "finished", "{sets:?}");
     assert!(report.expect.iter().all(|bound| bound.met), "{:?}", report.expect);
     let operations = &mut report.jobs[0].operations;
     let place = operations.iter().position(|operation| operation.name == "all-reduce").expect("gradients");

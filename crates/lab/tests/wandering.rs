@@ -341,11 +341,11 @@ fn check(experiment: &Experiment, m: &Measurements, faulty: bool) -> Result<(), 
     let time = m.simulated + Span::from_ms(50) < plan.time_limit
         || experiment.operations.iter().all(|operation| operation.multicast().is_none());
     // The time limit may also cut off an end that repeats its lost notice; its peer may still be open.
-    let open = m.opened_left.saturating_sub(2 * m.closing_left);
+    let open = m.opened.left.saturating_sub(2 * m.opened.closing);
     if open > 0 && !cut_off && time {
         return Err(format!(
             "{open} ends of connections that opened at first use are left, at {}, and {} are closing",
-            m.simulated, m.closing_left
+            m.simulated, m.opened.closing
         ));
     }
     // Switches that add consume packets and make new ones.
@@ -479,7 +479,7 @@ fn a_flow_begins_before_a_fault_of_the_same_instant_on_any_number_of_threads() {
     let digests = [1, 2, 3, 7].map(|threads| {
         let mut experiment = strandway_lab::check(&scenario).unwrap_or_else(|e| panic!("{e}"));
         experiment.plan.threads = threads;
-        strandway_lab::run(&experiment, &Control::new()).report.digest
+        strandway_lab::run(&experiment, &Control::new()).report.head.digest
     });
     assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
 }

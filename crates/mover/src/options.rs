@@ -113,11 +113,11 @@ impl Options {
         config.payload = self.payload.unwrap_or(config.payload);
         config.rate = self.rate.unwrap_or(config.rate);
         config.base_rtt = self.base_rtt.unwrap_or(config.base_rtt);
-        config.connections_max = self.connections_max;
-        config.operations_max = self.operations_max as usize + CONTROLS;
-        config.handshake_timeout = self.handshake_timeout;
-        config.peer_timeout = self.peer_timeout;
-        config.plane_timeout = self.plane_timeout;
+        config.limits.connections = self.connections_max;
+        config.limits.operations = self.operations_max as usize + CONTROLS;
+        config.timeouts.handshake = self.handshake_timeout;
+        config.timeouts.peer = self.peer_timeout;
+        config.timeouts.plane = self.plane_timeout;
         // The mover sleeps itself.
         config.waiting = Waiting::Sleep;
         Ok(config)

@@ -22,6 +22,7 @@ use crate::units::{Bytes, Span, Time};
 pub use dormant::{Received, SentUpTo};
 
 pub(crate) use dormant::DormantConnection;
+use kind::Habits;
 pub(crate) use kind::Kind;
 use record::Record;
 use sharing::Sharing;
@@ -52,6 +53,15 @@ enum Idle {
 /// Control packets that an input calls for, in order.
 pub(crate) type Replies<'a> = &'a mut dyn FnMut(Packet);
 
+/// A connection's entries in the endpoint's timer heap.
+#[derive(Clone, Copy)]
+pub(crate) struct Alarm {
+    /// The time of the valid entry.
+    pub(crate) at: Time,
+    /// The time of the entry that becomes valid when that one has ended.
+    pub(crate) behind: Time,
+}
+
 /// Both directions of one connection. The fields that every packet needs come first, in two cache lines.
 #[repr(C)]
 pub(crate) struct Connection {
@@ -62,9 +72,8 @@ pub(crate) struct Connection {
     outlook: Outlook,
     /// The congestion window in wire bytes. For a shared window: its value when this connection last used it.
     window: u64,
-    peer: HostId,
-    /// The peer's number for the connection, which our packets carry.
-    peer_connection: ConnectionId,
+    /// The peer, and its number for the connection, which our packets carry.
+    peer: (HostId, ConnectionId),
     /// A full packet, wire bytes.
     packet: u32,
     burst_path: PathId,
@@ -73,20 +82,12 @@ pub(crate) struct Connection {
     idle: Idle,
     /// Is it in the endpoint's ready list?
     pub(crate) ready: bool,
-    /// See [`Kind`].
-    watches_paths: bool,
-    paces: bool,
-    shuns: bool,
-    retries_elsewhere: bool,
-    is_one_way: bool,
+    habits: Habits,
     // The second cache line begins here.
     /// Its counters.
     pub(crate) record: Box<Record>,
     pace_at: Time,
-    /// The time of its valid entry in the endpoint's timer heap.
-    pub(crate) timer: Time,
-    /// The time of the entry that becomes valid when that one has ended.
-    pub(crate) timer_behind: Time,
+    pub(crate) alarm: Alarm,
     /// Its state in a shared window; `None` before the first message, and if windows are not shared.
     pub(crate) sharing: Option<Box<Sharing>>,
     base_rtt: Span,
@@ -128,17 +129,12 @@ impl Connection {
         Connection {
             window: congestion.window().0.max(kind.window_min),
             packet: environment.packet.0.min(u64::from(u32::MAX)) as u32,
-            watches_paths: kind.watches_paths,
-            paces: kind.paces,
-            shuns: kind.shuns,
-            retries_elsewhere: kind.retries_elsewhere,
-            is_one_way: kind.is_one_way,
+            habits: kind.habits,
             host,
             profile: Arc::clone(profile),
             random,
             look_at: Time::NEVER,
-            peer: peer.0,
-            peer_connection: peer.1,
+            peer,
             base_rtt: environment.base_rtt,
             pace_at: Time::ZERO,
             control_path: PathId(0),
@@ -152,8 +148,7 @@ impl Connection {
             idle: if kind.probes_idle { Idle::Probes } else { Idle::Silent },
             burst_path: PathId(0),
             burst_left: 0,
-            timer: Time::NEVER,
-            timer_behind: Time::NEVER,
+            alarm: Alarm { at: Time::NEVER, behind: Time::NEVER },
             sharing: None,
             credit: kind.credit.map(|terms| Box::new(Credit::new(&terms, &kind.environment))),
             kind,
@@ -166,12 +161,12 @@ impl Connection {
 
     /// The peer's number for it, as its packets carry it.
     pub(crate) fn peer_connection(&self) -> ConnectionId {
-        self.peer_connection
+        self.peer.1
     }
 
     /// Connections of the same destination may share one window.
     pub(crate) fn destination(&self) -> (HostId, u64) {
-        (self.peer, self.kind.fingerprint)
+        (self.peer.0, self.kind.fingerprint)
     }
 
     /// Its path selector; the connection itself is dropped.
@@ -210,11 +205,11 @@ impl Connection {
     /// True if control messages replace acknowledgements.
     #[inline]
     pub(crate) fn is_one_way(&self) -> bool {
-        self.is_one_way
+        self.habits.is_one_way
     }
 
     pub(crate) fn peer(&self) -> HostId {
-        self.peer
+        self.peer.0
     }
 
     /// The shortest round trip measured, or the environment's base RTT if none was shorter.
@@ -304,15 +299,7 @@ impl Connection {
     }
 
     fn packet(&self, path: PathId, size: u16, flags: Flags, header: Header) -> Packet {
-        Packet {
-            source: self.host,
-            destination: self.peer,
-            connection: self.peer_connection,
-            path,
-            size,
-            flags,
-            header,
-        }
+        Packet { source: self.host, destination: self.peer.0, connection: self.peer.1, path, size, flags, header }
     }
 
     pub(crate) fn control(&self, path: PathId, flags: Flags, header: Header) -> Packet {
@@ -348,7 +335,7 @@ impl Connection {
                 return Polled::Packet { more: true };
             }
         }
-        if self.watches_paths {
+        if self.habits.watches_paths {
             probes |= self.path.wants_probe(self.is_active() || self.idle == Idle::Probes);
         }
         if probes && let Some(probe) = self.path.take_probe(now, free) {
@@ -374,7 +361,7 @@ impl Connection {
         let bytes = Bytes(u64::from(size));
         self.path.on_sent(u32::from(size));
         let in_flight = self.in_flight();
-        if self.paces {
+        if self.habits.paces {
             self.pace(now, bytes, in_flight);
         }
         let more = self.outlook.has_next;
@@ -448,7 +435,7 @@ impl Connection {
         let mut path = self.path.next(now, free)?;
         // A retransmission takes another path than before, if there is one. Between two rounds of the selector the same
         // path may come twice in a row, but never three times, so two further draws suffice.
-        if self.retries_elsewhere
+        if self.habits.retries_elsewhere
             && let Some(named) = self.reliability.retry_path()
         {
             for _ in 0..2 {
@@ -484,13 +471,13 @@ impl Connection {
             return true;
         }
         let active = self.idle == Idle::Probes || self.outlook.in_flight > 0;
-        self.watches_paths && self.path.wants_probe(active)
+        self.habits.watches_paths && self.path.wants_probe(active)
     }
 
     /// Does its path selector want a probe, even if there is nothing to send?
     #[inline]
     pub(crate) fn wants_idle_probe(&self) -> bool {
-        self.watches_paths && self.path.wants_probe(false)
+        self.habits.watches_paths && self.path.wants_probe(false)
     }
 
     /// Has it failed since this was last asked?
@@ -506,13 +493,13 @@ impl Connection {
     #[inline]
     pub(crate) fn deadline(&self, now: Time) -> Time {
         let mut deadline = self.outlook.deadline;
-        if self.watches_paths {
+        if self.habits.watches_paths {
             let path = self.path.deadline();
             if path < deadline && (self.idle == Idle::Probes || self.is_active()) {
                 deadline = path;
             }
         }
-        if self.is_one_way {
+        if self.habits.is_one_way {
             deadline = deadline.min(self.receiver.deadline());
         }
         if let Some(credit) = &self.credit {
@@ -542,7 +529,7 @@ impl Connection {
             manager.on_timeout(now);
         }
         self.ask_for_credit(now, reply);
-        if self.is_one_way {
+        if self.habits.is_one_way {
             if self.receiver.deadline() <= now {
                 self.receiver.on_timeout(now);
             }

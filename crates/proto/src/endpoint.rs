@@ -122,18 +122,18 @@ type Timers = BinaryHeap<Reverse<(Time, u32)>>;
 #[inline]
 fn arm(timers: &mut Timers, connection: &mut Connection, now: Time, id: u32) {
     let deadline = connection.deadline(now);
-    if deadline < connection.timer {
+    if deadline < connection.alarm.at {
         set_timer(timers, connection, if deadline > now { deadline } else { now + DEADLINE_MIN }, id);
     }
 }
 
 #[inline(never)]
 fn set_timer(timers: &mut Timers, connection: &mut Connection, deadline: Time, id: u32) {
-    if deadline < connection.timer {
+    if deadline < connection.alarm.at {
         // A pacing deadline often comes before the same retransmission timeout. The timeout's entry stays in the heap,
         // so it is not pushed again.
-        connection.timer_behind = connection.timer_behind.min(connection.timer);
-        connection.timer = deadline;
+        connection.alarm.behind = connection.alarm.behind.min(connection.alarm.at);
+        connection.alarm.at = deadline;
         timers.push(Reverse((deadline, id)));
     }
 }
@@ -371,9 +371,9 @@ impl Endpoint {
                 self.handle_closing_timeout(now, at, id as usize);
                 continue;
             };
-            if connection.timer == at {
+            if connection.alarm.at == at {
                 // The entry that it had set aside is still in the heap.
-                connection.timer = std::mem::replace(&mut connection.timer_behind, Time::NEVER);
+                connection.alarm.at = std::mem::replace(&mut connection.alarm.behind, Time::NEVER);
                 let context = self.grant(id);
                 if let Some(pauses) = &self.nic.pauses {
                     self.connections[id as usize].wait_for_pauses(now, |port, from| pauses.within(port, from, now));

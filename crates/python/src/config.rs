@@ -118,6 +118,6 @@ fn local_for(peer: SocketAddrV6) -> PyResult<SocketAddrV6> {
 /// Timeouts of nodes whose path has this round trip: as for copies of the command line.
 pub(crate) fn be_patient(config: &mut Config, peer_timeout: Duration) {
     let trips = Duration::from_nanos(config.base_rtt.0 / 1_000) * 4;
-    config.plane_timeout = config.plane_timeout.max(trips);
-    (config.peer_timeout, config.handshake_timeout) = (peer_timeout.max(trips * 4), peer_timeout.max(trips * 4));
+    config.timeouts.plane = config.timeouts.plane.max(trips);
+    (config.timeouts.peer, config.timeouts.handshake) = (peer_timeout.max(trips * 4), peer_timeout.max(trips * 4));
 }

@@ -20,7 +20,7 @@ use strandway_files::copy::{
 use strandway_group::Options as TeamOptions;
 use strandway_lab::{parse_rate, parse_span};
 use strandway_proto::{Rate, Span};
-use strandway_udp::{Config, Node};
+use strandway_udp::{Config, Node, Timeouts};
 
 /// Ports, rates and patience of the command line's commands.
 const COPY_PORT: u16 = 47_931;
@@ -241,7 +241,11 @@ pub(crate) fn cast<'py>(
         ..casting::Options::new(team)
     };
     let exclude = Exclude::new(&exclude).map_err(|error| wrong(format!("exclude: {error}")))?;
-    let config = Config { accept: false, plane_timeout: CAST_PLANE_TIMEOUT, ..settled.config };
+    let config = Config {
+        accept: false,
+        timeouts: Timeouts { plane: CAST_PLANE_TIMEOUT, ..Timeouts::default() },
+        ..settled.config
+    };
     let node = bind(py, config)?;
     let (done, raised) = py.detach(|| {
         let watch = Watch::new(progress);
@@ -378,7 +382,7 @@ impl FileServer {
         once: bool,
     ) -> PyResult<FileServer> {
         let mut config = settings.settle(port.unwrap_or(CAST_PORT), &[], None)?.config;
-        config.plane_timeout = CAST_PLANE_TIMEOUT;
+        config.timeouts.plane = CAST_PLANE_TIMEOUT;
         let target = Target::open(&directory).map_err(wrong)?;
         let node = bind(py, config)?;
         FileServer::start(shown_addresses(py, &node)?, move |stop| {

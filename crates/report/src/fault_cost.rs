@@ -20,7 +20,7 @@ impl FaultCost {
             let both = collectives.iter().zip(healthy.slowest_collectives());
             return both.map(|(a, b)| FaultCost::new(&a.name, "collective", a.time_us, b.time_us)).collect();
         }
-        let slowest = |report: &Report| report.fct_us.max.filter(|_| report.flows.finished == report.flows.total);
+        let slowest = |report: &Report| report.times.fct_us.max.filter(|_| report.flows.finished == report.flows.total);
         vec![FaultCost::new("flows", "slowest flow", slowest(struck), slowest(healthy))]
     }
 

@@ -114,6 +114,19 @@ pub struct Packets {
     /// Payload bytes sent onto links; each byte counts once per link, host links included. Absent if headers and
     /// control packets differ in size, because links count only packets and bytes.
     pub payload_link_bytes: Option<u64>,
+    /// Packets of erasure codes and casts.
+    #[serde(flatten)]
+    pub coded: CodedPackets,
+    /// Fragments of gradients and sums that hosts and switches sent. They count in `under_way` like chunks.
+    pub fragments: u64,
+    /// Such fragments that arrived at hosts or stayed in switches.
+    pub fragments_arrived: u64,
+}
+
+/// Packets of erasure codes and casts.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CodedPackets {
     /// Multicast chunks that hosts cast to groups, and chunks sent to single hosts as repairs.
     pub chunks: u64,
     /// Part of `chunks`: those sent to single hosts.
@@ -124,10 +137,6 @@ pub struct Packets {
     pub chunks_arrived: u64,
     /// Chunks that hosts rebuilt from parity.
     pub rebuilt: u64,
-    /// Fragments of gradients and sums that hosts and switches sent. They count in `under_way` like chunks.
-    pub fragments: u64,
-    /// Such fragments that arrived at hosts or stayed in switches.
-    pub fragments_arrived: u64,
 }
 
 /// One class of flows.

@@ -45,14 +45,14 @@ const SWEEP: &str = include_str!("html/sweep.js");
 pub fn report(report: &Report) -> String {
     let mut scripts = vec![CHARTS];
     scripts.extend((!report.jobs.is_empty()).then_some(LANES));
-    scripts.extend(report.map.is_some().then_some(MAP));
-    page(&report.scenario, &single::body(report), &scripts)
+    scripts.extend(report.curves.map.is_some().then_some(MAP));
+    page(&report.head.scenario, &single::body(report), &scripts)
 }
 
 /// One page for several runs.
 pub fn rows(title: &str, rows: &[Row], scenario: &str) -> String {
     let mut scripts = vec![CHARTS, SWEEP];
-    scripts.extend(rows.iter().any(|row| row.report.map.is_some()).then_some(MAP));
+    scripts.extend(rows.iter().any(|row| row.report.curves.map.is_some()).then_some(MAP));
     page(title, &compared::body(title, rows, scenario), &scripts)
 }
 
@@ -244,8 +244,12 @@ fn collectives(rows: Vec<[String; 8]>) -> String {
 
 /// The goodput in a phrase.
 fn rate_phrase(report: &Report) -> String {
-    let share = report.goodput_gbps.mean_per_host / report.fabric.rate_gbps;
-    format!("{} per sending host, {:.0} % of its line rate", gbps(report.goodput_gbps.mean_per_host), 100.0 * share)
+    let share = report.times.goodput_gbps.mean_per_host / report.fabric.rate_gbps;
+    format!(
+        "{} per sending host, {:.0} % of its line rate",
+        gbps(report.times.goodput_gbps.mean_per_host),
+        100.0 * share
+    )
 }
 
 fn duration(value: Option<f64>) -> String {

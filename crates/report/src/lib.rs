@@ -38,7 +38,7 @@ pub use approximate::{ApproximateFacts, ApproximateFigure};
 pub use choice::{ChoiceFacts, ChoiceOption, PlanFacts};
 pub use cost::{CostFacts, TableFacts};
 pub use evs::{EvEventFacts, EvFacts};
-pub use flows::{ClassFacts, CollectiveFacts, FlowFacts, Goodput, Packets, SlowFlow, Spread};
+pub use flows::{ClassFacts, CodedPackets, CollectiveFacts, FlowFacts, Goodput, Packets, SlowFlow, Spread};
 pub use job::{ExposedFacts, JobFacts, OperationFacts, TimelineFacts};
 pub use lines::{Failed, Rows};
 pub use links::{GroupFacts, LinkFacts, PathFacts};
@@ -46,10 +46,10 @@ pub use long_links::LongLinkFacts;
 pub use map::{MapFacts, MapGroup};
 pub use parts::{LaneFacts, PartFacts};
 pub use report::{
-    Expectation, FabricFacts, FaultCost, FaultFacts, NAMESPACES, Origin, ParameterFacts, Report, RunFacts, SIMULATED,
-    to_json,
+    CurveFacts, Expectation, FabricFacts, FaultCost, FaultFacts, HeadFacts, LoadFacts, NAMESPACES, Origin,
+    ParameterFacts, Report, RunFacts, SIMULATED, TimeFacts, to_json,
 };
 pub use rows::Row;
 pub use series::{GroupSeriesFacts, PathSeriesFacts, SeriesFacts, WatchedFacts};
-pub use service::{FormulaFacts, MessageFacts, ReplicaFacts, RequestRow, ServiceFacts, ServicePart};
+pub use service::{FormulaFacts, MessageFacts, ReplicaFacts, RequestRow, ServiceFacts, ServicePart, SloFacts};
 pub use why::{Cause, WhyFacts};

@@ -128,7 +128,7 @@ mod tests {
 
     fn row(label: &str, set: &[(&str, &str)], max: f64) -> Row {
         let mut report = Report::default();
-        report.fct_us.max = Some(max);
+        report.times.fct_us.max = Some(max);
         let set = set.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
         Row { label: label.into(), set, report }
     }
@@ -144,17 +144,17 @@ mod tests {
         assert_eq!(lines.iter().map(|l| l.runs.len()).collect::<Vec<_>>(), [2, 1]);
         assert_eq!(lines[0].label, "path=reps");
         let wanted = Averaged { mean: 55.0, min: 50.0, max: 60.0 };
-        assert_eq!(lines[0].of(&rows, |r| r.fct_us.max), Some(wanted));
+        assert_eq!(lines[0].of(&rows, |r| r.times.fct_us.max), Some(wanted));
         assert_eq!(lines[0].values["fct_us.max"], wanted);
     }
 
     #[test]
     fn a_value_that_one_run_lacks_has_no_mean() {
         let mut rows = vec![row("seed=1", &[(SEED, "1")], 50.0), row("seed=2", &[(SEED, "2")], 60.0)];
-        rows[1].report.fct_us.max = None;
+        rows[1].report.times.fct_us.max = None;
         let lines = lines(&rows);
         assert_eq!((lines.len(), lines[0].label.as_str()), (1, "all seeds"));
-        assert_eq!(lines[0].of(&rows, |r| r.fct_us.max), None);
+        assert_eq!(lines[0].of(&rows, |r| r.times.fct_us.max), None);
         assert!(!lines[0].values.contains_key("fct_us.max"));
     }
 }

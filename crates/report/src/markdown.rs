@@ -10,11 +10,11 @@ use crate::{Report, Spread, job, service};
 
 /// The report of one run.
 pub fn report(report: &Report) -> String {
-    let mut out = format!("# {}: {}\n\n", report.scenario, report.profile);
-    if !report.description.is_empty() {
-        out.push_str(&format!("{}\n\n", report.description.trim()));
+    let mut out = format!("# {}: {}\n\n", report.head.scenario, report.head.profile);
+    if !report.head.description.is_empty() {
+        out.push_str(&format!("{}\n\n", report.head.description.trim()));
     }
-    out.push_str(&format!("{}. Seed {}, digest `{}`.\n\n", fabric_line(report), report.seed, report.digest));
+    out.push_str(&format!("{}. Seed {}, digest `{}`.\n\n", fabric_line(report), report.head.seed, report.head.digest));
     if !report.faults.is_empty() {
         out.push_str(&format!("Faults: {}.\n\n", escape(&faults(report))));
         for told in report.cost_lines() {
@@ -77,14 +77,19 @@ fn flows(report: &Report) -> String {
         let cells = [s.min, s.mean, s.p50, s.p99, s.p999, s.max].map(|v| v.map_or("–".into(), show)).join(" | ");
         out.push_str(&format!("| {name} | {cells} |\n"));
     };
-    line("completion time", &report.fct_us, &|v| us(Some(v)));
-    line("slowdown", &report.slowdown, &|v| format!("{v:.2}"));
-    line("goodput of a flow", &report.goodput_gbps.per_flow, &gbps);
+    line("completion time", &report.times.fct_us, &|v| us(Some(v)));
+    line("slowdown", &report.times.slowdown, &|v| format!("{v:.2}"));
+    line("goodput of a flow", &report.times.goodput_gbps.per_flow, &gbps);
     for class in report.classes.iter().filter(|_| report.classes.len() > 1) {
         line(&escape(&class.name), &class.fct_us, &|v| us(Some(v)));
     }
     let f = &report.flows;
-    out.push_str(&format!("\n{} of {} flows finished (run: {}).\n", count(f.finished), count(f.total), report.end));
+    out.push_str(&format!(
+        "\n{} of {} flows finished (run: {}).\n",
+        count(f.finished),
+        count(f.total),
+        report.head.end
+    ));
     if !f.unfinished.is_empty() {
         out.push_str(&format!("Unfinished: {}.\n", escape(&f.unfinished.join(", "))));
     }
@@ -113,7 +118,7 @@ fn fabric(report: &Report) -> String {
     ];
     out.push_str(&counts.map(count).join(" | "));
     out.push_str(" |\n\n| links | count | use, mean | busiest | longest queue |\n|---|--:|--:|--:|--:|\n");
-    for g in &report.links {
+    for g in &report.load.links {
         let (mean, most) = (percent(g.utilisation), percent(g.utilisation_max));
         out.push_str(&format!("| {} | {} | {mean} | {most} | {} |\n", g.name, g.links, bytes(g.queue_max_bytes)));
     }
@@ -159,7 +164,8 @@ pub fn rows(title: &str, rows: &[Row]) -> String {
     let lines = lines(rows);
     for line in &lines {
         type Pick = fn(&Report) -> Option<f64>;
-        let picks: [Pick; 4] = [|r| r.fct_us.mean, |r| r.fct_us.p50, |r| r.fct_us.p99, |r| r.fct_us.max];
+        let picks: [Pick; 4] =
+            [|r| r.times.fct_us.mean, |r| r.times.fct_us.p50, |r| r.times.fct_us.p99, |r| r.times.fct_us.max];
         let [first, ..] = &line.runs[..] else { continue };
         let r = &rows[*first].report;
         if let [_, _, ..] = &line.runs[..] {
@@ -179,7 +185,7 @@ pub fn rows(title: &str, rows: &[Row]) -> String {
                 line.runs.len(),
                 count(r.flows.total),
                 times.join(" | "),
-                mean(|r| Some(r.goodput_gbps.mean_per_host)).map_or("–".to_string(), gbps),
+                mean(|r| Some(r.times.goodput_gbps.mean_per_host)).map_or("–".to_string(), gbps),
                 counts.map(|of| mean(of).map_or("–".to_string(), |v| format!("{v:.1}"))).join(" | "),
                 100.0 * mean(|r| Some(r.packets.retransmitted_share)).unwrap_or_default()
             ));
@@ -193,7 +199,7 @@ pub fn rows(title: &str, rows: &[Row]) -> String {
             escape(&row.label),
             r.flows.finished,
             r.flows.total,
-            gbps(r.goodput_gbps.mean_per_host),
+            gbps(r.times.goodput_gbps.mean_per_host),
             count(p.dropped),
             count(p.lost),
             count(p.trimmed),
@@ -215,7 +221,7 @@ pub fn rows(title: &str, rows: &[Row]) -> String {
         for (row, one) in rows.iter().flat_map(|row| row.report.services.iter().map(move |one| (row, one))) {
             let (label, name) = (escape(&row.label), escape(&one.name));
             let times = [one.ttft_us.p50, one.ttft_us.p99, one.ttft_us.p999, one.tbt_us.p99].map(us).join(" | ");
-            let met = one.slo_share.map_or("–".to_string(), percent);
+            let met = one.slo.slo_share.map_or("–".to_string(), percent);
             out.push_str(&format!("| {label} | {name} | {times} | {met} |\n"));
         }
     }

@@ -28,51 +28,25 @@ pub const NAMESPACES: &str = "namespaces";
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Report {
-    /// Format of this document: 1.
-    pub format: u32,
-    /// Version of Strandway.
-    pub version: String,
-    /// The scenario's name.
-    pub scenario: String,
-    /// The scenario's description.
-    pub description: String,
-    /// The profile's name.
-    pub profile: String,
-    /// The seed.
-    pub seed: u64,
-    /// A fingerprint of every flow's times and every link's counters, in hex; the same on any number of threads.
-    pub digest: String,
-    /// Where it ran: `simulated`, or `namespaces` for real nodes on a fabric of Linux network namespaces. There, queue
-    /// lengths, pauses, packet hops and events are not measured, and there is no digest: these fields are zero or
-    /// empty.
-    pub world: String,
-    /// How the run ended: `finished`, `time limit`, `interrupted` or `stalled`.
-    pub end: String,
+    /// The run's name, world and end.
+    #[serde(flatten)]
+    pub head: HeadFacts,
     /// The run itself.
     pub run: RunFacts,
     /// The fabric, and values computed from it.
     pub fabric: FabricFacts,
     /// Number of flows, and the flows that did not finish.
     pub flows: FlowFacts,
-    /// Flow completion times: from posting until the last acknowledgement reaches the sender, microseconds.
-    pub fct_us: Spread,
-    /// From posting until the receiver had the whole message, microseconds.
-    pub received_us: Spread,
-    /// Completion time divided by that of the same flow alone in the fabric.
-    pub slowdown: Spread,
-    /// Payload rates.
-    pub goodput_gbps: Goodput,
+    /// Times and rates of flows.
+    #[serde(flatten)]
+    pub times: TimeFacts,
     /// Packet counts.
     pub packets: Packets,
     /// One entry for each class of flows.
     pub classes: Vec<ClassFacts>,
-    /// One entry for each tier, direction and plane of links.
-    pub links: Vec<GroupFacts>,
-    /// The ten links with the highest utilisation.
-    pub hottest: Vec<LinkFacts>,
-    /// Every long link between sites, in each direction; empty for a fabric in one place.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub long_links: Vec<LongLinkFacts>,
+    /// What links carried.
+    #[serde(flatten)]
+    pub load: LoadFacts,
     /// The repair schemes that `sdr_auto` chose, and the reasons; absent if no connection chose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub choices: Option<ChoiceFacts>,
@@ -88,15 +62,9 @@ pub struct Report {
     /// Inference services; absent if there is none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceFacts>,
-    /// One entry for each NIC port: the feedback for its entropy values.
-    pub paths: Vec<PathFacts>,
-    /// Points of completion time (microseconds) and the share of flows that had finished by then; at most 200 points.
-    pub fct_cdf: Vec<[f64; 2]>,
-    /// Time series.
-    pub series: Option<SeriesFacts>,
-    /// Every link of a fabric of moderate size; absent without time series.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub map: Option<MapFacts>,
+    /// Values by path, share and time.
+    #[serde(flatten)]
+    pub curves: CurveFacts,
     /// Every parameter of the profile.
     pub parameters: Vec<ParameterFacts>,
     /// Profiles of single workloads, if they differ from the profile of the run. `parameters` are those of the run's
@@ -121,6 +89,74 @@ pub struct Report {
     pub notes: Vec<String>,
     /// The file of the scenario, and its text after all changes.
     pub origin: Origin,
+}
+
+/// The run's name, world and end.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HeadFacts {
+    /// Format of this document: 1.
+    pub format: u32,
+    /// Version of Strandway.
+    pub version: String,
+    /// The scenario's name.
+    pub scenario: String,
+    /// The scenario's description.
+    pub description: String,
+    /// The profile's name.
+    pub profile: String,
+    /// The seed.
+    pub seed: u64,
+    /// A fingerprint of every flow's times and every link's counters, in hex; the same on any number of threads.
+    pub digest: String,
+    /// Where it ran: `simulated`, or `namespaces` for real nodes on a fabric of Linux network namespaces. There, queue
+    /// lengths, pauses, packet hops and events are not measured, and there is no digest: these fields are zero or
+    /// empty.
+    pub world: String,
+    /// How the run ended: `finished`, `time limit`, `interrupted` or `stalled`.
+    pub end: String,
+}
+
+/// Times and rates of flows.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TimeFacts {
+    /// Flow completion times: from posting until the last acknowledgement reaches the sender, microseconds.
+    pub fct_us: Spread,
+    /// From posting until the receiver had the whole message, microseconds.
+    pub received_us: Spread,
+    /// Completion time divided by that of the same flow alone in the fabric.
+    pub slowdown: Spread,
+    /// Payload rates.
+    pub goodput_gbps: Goodput,
+}
+
+/// What links carried.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LoadFacts {
+    /// One entry for each tier, direction and plane of links.
+    pub links: Vec<GroupFacts>,
+    /// The ten links with the highest utilisation.
+    pub hottest: Vec<LinkFacts>,
+    /// Every long link between sites, in each direction; empty for a fabric in one place.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub long_links: Vec<LongLinkFacts>,
+}
+
+/// Values by path, share and time.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CurveFacts {
+    /// One entry for each NIC port: the feedback for its entropy values.
+    pub paths: Vec<PathFacts>,
+    /// Points of completion time (microseconds) and the share of flows that had finished by then; at most 200 points.
+    pub fct_cdf: Vec<[f64; 2]>,
+    /// Time series.
+    pub series: Option<SeriesFacts>,
+    /// Every link of a fabric of moderate size; absent without time series.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub map: Option<MapFacts>,
 }
 
 /// One fault.
@@ -301,7 +337,7 @@ impl Report {
 
     /// True for a simulated run.
     pub fn is_simulated(&self) -> bool {
-        self.world == SIMULATED
+        self.head.world == SIMULATED
     }
 
     /// True if all bounds were met.

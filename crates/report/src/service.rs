@@ -39,14 +39,9 @@ pub struct ServiceFacts {
     /// The same times on a network that is a formula: each message takes its time alone in the fabric. Absent if the
     /// run did not end.
     pub formula: FormulaFacts,
-    /// The bounds of the service: time to first token, and mean time between tokens of a request.
-    pub slo_ttft_us: f64,
-    /// See [`ServiceFacts::slo_ttft_us`].
-    pub slo_tbt_us: f64,
-    /// The share of requests that met both bounds.
-    pub slo_share: Option<f64>,
-    /// Requests per second that met both bounds, from the first arrival to the last token.
-    pub goodput_per_s: Option<f64>,
+    /// Bounds of answers, and the requests that keep them.
+    #[serde(flatten)]
+    pub slo: SloFacts,
     /// Requests per second.
     pub requests_per_s: Option<f64>,
     /// Tokens that requests got, per second and GPU.
@@ -76,6 +71,20 @@ pub struct ServiceFacts {
     /// Its requests one by one; only if the scenario asks for rows (`run.rows`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<RequestRow>,
+}
+
+/// Bounds of answers, and the requests that keep them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SloFacts {
+    /// The bounds of the service: time to first token, and mean time between tokens of a request.
+    pub slo_ttft_us: f64,
+    /// See [`ServiceFacts::slo_ttft_us`].
+    pub slo_tbt_us: f64,
+    /// The share of requests that met both bounds.
+    pub slo_share: Option<f64>,
+    /// Requests per second that met both bounds, from the first arrival to the last token.
+    pub goodput_per_s: Option<f64>,
 }
 
 /// Times of requests on a network that is a formula.
@@ -244,11 +253,11 @@ pub(crate) fn lines(service: &ServiceFacts) -> Vec<String> {
         service.name,
         count(service.ended),
         count(service.requests),
-        share(service.slo_share),
-        us(Some(service.slo_ttft_us)),
-        us(Some(service.slo_tbt_us)),
+        share(service.slo.slo_share),
+        us(Some(service.slo.slo_ttft_us)),
+        us(Some(service.slo.slo_tbt_us)),
         share(service.formula.slo_share),
-        rate(service.goodput_per_s),
+        rate(service.slo.goodput_per_s),
         rate(service.requests_per_s),
         service.tokens_per_s_gpu.map_or("–".to_string(), |value| format!("{value:.1}")),
         count(service.gpus.into()),

@@ -31,7 +31,7 @@ pub fn report_in(report: &Report, width: Option<usize>) -> String {
         out.push_str(&text);
         out.push('\n');
     };
-    line(format!("{} · profile {} · seed {}", report.scenario, report.profile, report.seed));
+    line(format!("{} · profile {} · seed {}", report.head.scenario, report.head.profile, report.head.seed));
     line(fabric_line(report));
     let changed = changes(report);
     if !changed.is_empty() {
@@ -65,8 +65,8 @@ pub fn report_in(report: &Report, width: Option<usize>) -> String {
         line(packets_table(report));
         line(links_table(report, width));
     }
-    if !report.long_links.is_empty() {
-        line(long_links::table(&report.long_links, report.is_simulated(), width));
+    if !report.load.long_links.is_empty() {
+        line(long_links::table(&report.load.long_links, report.is_simulated(), width));
     }
     if let Some(choices) = &report.choices {
         line(choice::sentences(choices));
@@ -184,19 +184,19 @@ fn flows_table(report: &Report, width: Option<usize>) -> String {
     for (head, rank) in [("min", 2), ("mean", 4), ("p50", 3), ("p99", 5), ("p99.9", 1), ("max", ALWAYS)] {
         grid.column(head, rank, true);
     }
-    grid.row(spread_texts("completion time", &report.fct_us, us));
-    grid.row(spread_texts("received", &report.received_us, us));
+    grid.row(spread_texts("completion time", &report.times.fct_us, us));
+    grid.row(spread_texts("received", &report.times.received_us, us));
     let times = |v: Option<f64>| v.map_or("–".to_string(), |v| format!("{v:.2} x"));
-    grid.row(spread_texts("slowdown", &report.slowdown, times));
+    grid.row(spread_texts("slowdown", &report.times.slowdown, times));
     let rate = |v: Option<f64>| v.map_or("–".to_string(), gbps);
-    grid.row(spread_texts("goodput of a flow", &report.goodput_gbps.per_flow, rate));
+    grid.row(spread_texts("goodput of a flow", &report.times.goodput_gbps.per_flow, rate));
     if report.classes.len() > 1 {
         for class in &report.classes {
             let name = format!("{}: {} of {}", class.name, class.finished, class.total);
             grid.row(spread_texts(&name, &class.fct_us, us));
         }
     }
-    let g = &report.goodput_gbps;
+    let g = &report.times.goodput_gbps;
     format!("{}goodput {} per sending host, {} in all\n", grid.text(width), gbps(g.mean_per_host), gbps(g.total))
 }
 
@@ -267,8 +267,15 @@ fn packets_table(report: &Report) -> String {
     let mut table = table();
     table.set_header(["packets", "", "signals", "", "trouble", ""].map(heading));
     let cast = [
-        ["chunks cast", &count(p.chunks), "copies by switches", &count(p.copies), "repairs", &count(p.repairs)],
-        ["chunks arrived", &count(p.chunks_arrived), "rebuilt", &count(p.rebuilt), "", ""],
+        [
+            "chunks cast",
+            &count(p.coded.chunks),
+            "copies by switches",
+            &count(p.coded.copies),
+            "repairs",
+            &count(p.coded.repairs),
+        ],
+        ["chunks arrived", &count(p.coded.chunks_arrived), "rebuilt", &count(p.coded.rebuilt), "", ""],
     ];
     let rows = [
         ["data sent", &count(p.sent), "marked (ECN)", &count(p.marked), "dropped", &count(p.dropped)],
@@ -281,11 +288,11 @@ fn packets_table(report: &Report) -> String {
         "fragments sent",
         &count(p.fragments),
         "copies by switches",
-        &count(p.copies),
+        &count(p.coded.copies),
         "fragments arrived",
         &count(p.fragments_arrived),
     ]];
-    let cast = cast.into_iter().filter(|_| p.chunks > 0);
+    let cast = cast.into_iter().filter(|_| p.coded.chunks > 0);
     let added = added.into_iter().filter(|_| p.fragments > 0);
     for row in rows.into_iter().chain(cast).chain(added) {
         let cells = row.iter().enumerate().map(|(i, text)| if i % 2 == 1 { right(*text) } else { Cell::new(text) });
@@ -311,7 +318,7 @@ fn links_table(report: &Report, width: Option<usize>) -> String {
         grid.column(head, rank, right);
     }
     let measured = |text: String| if report.is_simulated() { text } else { "–".to_string() };
-    for g in report.links.iter().take(24) {
+    for g in report.load.links.iter().take(24) {
         grid.row([
             g.name.clone(),
             count(g.links.into()),
@@ -325,8 +332,11 @@ fn links_table(report: &Report, width: Option<usize>) -> String {
             measured(if g.paused_us > 0.0 { us(Some(g.paused_us)) } else { "0".into() }),
         ]);
     }
-    let more =
-        if report.links.len() > 24 { format!("and {} more groups\n", report.links.len() - 24) } else { String::new() };
+    let more = if report.load.links.len() > 24 {
+        format!("and {} more groups\n", report.load.links.len() - 24)
+    } else {
+        String::new()
+    };
     format!("{}{more}", grid.text(width))
 }
 
@@ -347,7 +357,7 @@ fn unfinished(report: &Report) -> String {
     format!(
         "{} flows did not finish{never}: the run ended with \"{}\" at {}; {} of {} had arrived\n  {}{more}\n",
         count(left),
-        report.end,
+        report.head.end,
         us(Some(report.run.simulated_us)),
         bytes(f.delivered_bytes),
         bytes(f.bytes),
@@ -385,7 +395,7 @@ fn run_line(report: &Report) -> String {
     if !report.is_simulated() {
         return format!(
             "{}: {} measured between real nodes in {:.2} s",
-            report.end,
+            report.head.end,
             us(Some(r.simulated_us)),
             r.wall_s
         );
@@ -393,14 +403,14 @@ fn run_line(report: &Report) -> String {
     let threads = if r.threads == 1 { "1 thread".to_string() } else { format!("{} threads", r.threads) };
     format!(
         "{}: {} simulated in {:.2} s on {threads}, {} packet hops at {:.2} million/s, {} events, {} peak memory, digest {}",
-        report.end,
+        report.head.end,
         us(Some(r.simulated_us)),
         r.wall_s,
         count(r.packet_hops),
         r.hops_per_s / 1e6,
         count(r.events),
         bytes(r.peak_rss_bytes),
-        report.digest
+        report.head.digest
     )
 }
 

@@ -73,7 +73,7 @@ impl Prepared {
             uplinks: uplinks(&experiment, &outcome.measurements),
             penalties: outcome.measurements.series.watched.iter().map(|point| point.penalties.clone()).collect(),
         });
-        Ok(Ran { values, interrupted: report.end == "interrupted", kept })
+        Ok(Ran { values, interrupted: report.head.end == "interrupted", kept })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Turns a scenario into an experiment; all mistakes are found here.
 
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Recording};
 use crate::generate::generate;
 use crate::job::JobKeys;
 use crate::keys::SECTIONS;
@@ -185,10 +185,12 @@ fn experiment(
         alone: run.alone,
         healthy: run.healthy,
         own_faults,
-        auto_sample: limits.auto_sample,
-        sampled: run.sample != Sample::Unset,
-        capture_limit: run.capture_limit,
-        capture_layout: run.capture_layout,
+        recording: Recording {
+            auto_sample: limits.auto_sample,
+            sampled: run.sample != Sample::Unset,
+            capture_limit: run.capture_limit,
+            capture_layout: run.capture_layout,
+        },
     }
 }
 

@@ -73,8 +73,18 @@ pub struct Experiment {
     pub healthy: bool,
     /// The number of fault plans that come from `[[faults]]`; the others belong to the fabric.
     pub(crate) own_faults: usize,
+    /// The settings of series and captures.
+    pub recording: Recording,
+}
+
+/// How much of a run is recorded, once it is recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct Recording {
+    /// The interval of a series with about 200 points.
     pub(crate) auto_sample: Span,
+    /// The scenario has its own interval.
     pub(crate) sampled: bool,
+    /// Packets in a capture file at most.
     pub(crate) capture_limit: usize,
     /// The bytes of packets in a capture file.
     pub capture_layout: CaptureLayout,
@@ -109,15 +119,15 @@ impl Experiment {
 
     /// Records time series with about 200 points, unless the scenario sets its own interval.
     pub fn with_series(&mut self) {
-        if !self.sampled {
-            self.plan.sample_every = Some(self.auto_sample);
+        if !self.recording.sampled {
+            self.plan.sample_every = Some(self.recording.auto_sample);
         }
     }
 
     /// Records packets at the place that the scenario names, or at the first host.
     pub fn with_capture(&mut self) {
         if self.plan.capture.is_none() {
-            self.plan.capture = run::capture("host0", self.capture_limit, &self.plan.topology).ok();
+            self.plan.capture = run::capture("host0", self.recording.capture_limit, &self.plan.topology).ok();
         }
     }
 

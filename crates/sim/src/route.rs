@@ -24,9 +24,7 @@ pub(crate) struct Router {
     leaf_node: u32,
     spine_node: u32,
     core_node: u32,
-    leaf_link: u32,
-    spine_link: u32,
-    core_link: u32,
+    first_links: FirstLinks,
     leaf_ports: u32,
     leaf_up: u32,
     leaf_bundle: u32,
@@ -47,6 +45,14 @@ pub(crate) struct Router {
     layout: Layout,
     /// Routing's knowledge of dead links over time, if it ever has any.
     detours: Option<Box<Detours>>,
+}
+
+/// The number of the first link that leaves a switch of each tier.
+#[derive(Clone, Copy, Debug)]
+struct FirstLinks {
+    leaf: u32,
+    spine: u32,
+    core: u32,
 }
 
 /// Permutations of the uplinks, per switch.
@@ -93,9 +99,7 @@ impl Router {
             leaf_node,
             spine_node,
             core_node,
-            leaf_link,
-            spine_link,
-            core_link,
+            first_links: FirstLinks { leaf: leaf_link, spine: spine_link, core: core_link },
             leaf_ports: topology.leaf_ports(),
             leaf_up: topology.leaf_up(),
             leaf_bundle: shape.leaf_bundle,
@@ -410,7 +414,7 @@ impl Router {
         let leaf = destination / self.hosts_per_leaf;
         if node < self.spine_node {
             let switch = node - self.leaf_node;
-            let base = self.leaf_link + switch * self.leaf_ports;
+            let base = self.first_links.leaf + switch * self.leaf_ports;
             if switch / self.planes == leaf {
                 let within = destination % self.hosts_per_leaf;
                 return Ways { first: base + within, skip: 0, count: 1, up: None };
@@ -419,7 +423,7 @@ impl Router {
         }
         if node < self.core_node {
             let switch = node - self.spine_node;
-            let base = self.spine_link + switch * self.spine_ports;
+            let base = self.first_links.spine + switch * self.spine_ports;
             let mut within = leaf;
             if self.spine_up != 0 {
                 if leaf / self.leaves_per_pod != switch / self.planes / self.spines_per_pod {
@@ -431,7 +435,7 @@ impl Router {
             let within = within * self.leaf_bundle;
             return Ways { first: base + within, skip: 0, count: self.leaf_bundle, up: None };
         }
-        let base = self.core_link + (node - self.core_node) * self.core_ports;
+        let base = self.first_links.core + (node - self.core_node) * self.core_ports;
         let pod = leaf / self.leaves_per_pod;
         let within = pod * self.core_bundle;
         Ways { first: base + within, skip: 0, count: self.core_bundle, up: None }
@@ -440,7 +444,7 @@ impl Router {
     /// The uplinks of a leaf that lead to another leaf of its plane; `switch` is its number among all planes' leaves.
     #[inline]
     fn leaf_ways(&self, switch: u32, leaf: u32) -> Ways {
-        let first = self.leaf_link + switch * self.leaf_ports + self.hosts_per_leaf;
+        let first = self.first_links.leaf + switch * self.leaf_ports + self.hosts_per_leaf;
         let up = Some(Tier::Leaf(switch));
         if self.sites {
             let skip = self.topology.uplinks_to(switch / self.planes, leaf);

@@ -96,7 +96,7 @@ fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Mea
     let hosts: Vec<Fingerprint> = (0..cut.hosts).map(fingerprint).collect();
     slices.iter_mut().for_each(Slice::drop_packets);
     let mut measured = merge(plan, &cut, slices, opened, end, Time(simulated));
-    (measured.opened_left, measured.closing_left) = left;
+    (measured.opened.left, measured.opened.closing) = left;
     measured.flows = records.into_flows();
     measured.digest = digest(&hosts, &measured);
     measured
@@ -323,8 +323,8 @@ fn merge(
     m.captured.sort_by_key(|c| (c.at, c.link));
     m.captured.truncate(plan.capture.as_ref().map_or(0, |c| c.limit));
     name_profiles(plan, cut, &mut m.captured);
-    m.opened = opened;
-    for c in m.connections.iter().chain([&m.opened]) {
+    m.opened.counters = opened;
+    for c in m.connections.iter().chain([&m.opened.counters]) {
         m.packets.sent += c.sent;
         m.packets.delivered += c.delivered;
         m.packets.retransmitted += c.retransmitted;

@@ -18,7 +18,7 @@ fn open(experiment: &Experiment) -> impl Fn(u32) -> Result<Node, String> + Sync 
         config.waiting = Waiting::Sleep;
         // Eight hosts, their handshakes in a debug build, and other programs share the processors: a host may wait for
         // seconds.
-        (config.peer_timeout, config.handshake_timeout) = (Duration::from_secs(30), Duration::from_secs(30));
+        (config.timeouts.peer, config.timeouts.handshake) = (Duration::from_secs(30), Duration::from_secs(30));
         Node::bind(config).map_err(|e| e.to_string())
     }
 }

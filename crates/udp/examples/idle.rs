@@ -41,7 +41,7 @@ fn main() -> Result<(), Error> {
     let address = "[::1]:0".parse().expect("an address");
     let mut config = Config::new(&[7; 32])?.plane(address).plane(address);
     config.waiting = Waiting::Sleep;
-    config.connections_max = connections.max(1) as usize + 1;
+    config.limits.connections = connections.max(1) as usize + 1;
     let (mut caller, mut server) = (Node::bind(config.clone())?, Node::bind(config)?);
     for _ in 0..connections {
         open(&mut caller, &mut server)?;

@@ -26,7 +26,7 @@
 //! connection whose future was dropped is closed, and a buffer whose future was dropped is freed; connections and
 //! writes of peers are never lost.
 //!
-//! **Room.** A connection has at most [`Config::operations_max`] unfinished sends and writes, and the same number of
+//! **Room.** A connection has at most [`Limits::operations`] unfinished sends and writes, and the same number of
 //! receives; further futures wait until there is room, in order. So [`Error::Busy`] never comes.
 //!
 //! **Ends.** When a connection ends, all its futures return the reason. When the last clone of a [`Peer`] and of its

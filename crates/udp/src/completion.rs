@@ -196,7 +196,7 @@ pub struct NodeCounters {
     pub other_planes: u64,
     /// Callers that want another protection.
     pub other_protection: u64,
-    /// Callers that were refused because `connections_max` connections were open.
+    /// Callers that were refused because as many connections as the limit allows were open.
     pub full: u64,
     /// Cookies given out.
     pub retries: u64,

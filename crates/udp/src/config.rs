@@ -5,6 +5,7 @@ use crate::distance::Distance;
 use crate::error::Error;
 use crate::frame::{self, DESCRIPTOR_MAX, HEADER};
 use crate::layout::{Layout, Protection};
+use crate::limits::{Limits, Timeouts};
 use crate::routes::Routes;
 use crate::secret::Secret;
 use std::net::SocketAddrV6;
@@ -13,7 +14,6 @@ use strandway_fabric::datagram::{CONTROL_DSCP, PLANES_MAX};
 use strandway_fabric::kernel::Without;
 use strandway_fabric::usid::Element;
 use strandway_proto::profile::WireFormat;
-use strandway_proto::read::ReadLimits;
 use strandway_proto::reliability::ReliabilityConfig;
 use strandway_proto::{Bytes, Environment, HostTraits, Profile, Rate, Span};
 use strandway_wire::ocp;
@@ -45,8 +45,6 @@ const SACK: u32 = 36;
 /// Payload bytes of a full packet: the least and the most.
 const PAYLOAD_MIN: u32 = 64;
 const PAYLOAD_MAX: u32 = 60_000;
-/// The largest [`Config::operations_max`]: ours, so that 16 bits of credits always tell which receives are new.
-const OPERATIONS_MAX: usize = 16_384;
 /// The largest range of PSNs in MRC's layout: offsets have 16 bits with a sign, and ranges come in units of 128.
 const OFFSET_MAX: u32 = 255 * 128;
 /// A host may leave its sockets unread for this long without a loss: ours, half a slice of the scheduler.
@@ -123,29 +121,10 @@ pub struct Config {
     pub trimming: bool,
     /// Does this node accept connections that others begin? Default yes.
     pub accept: bool,
-    /// The most connections, including those that are being established. Default 1,024.
-    pub connections_max: usize,
-    /// The most unfinished operations of one connection: for sends and writes together, and for receives. Default
-    /// 4,096; at most 16,384.
-    pub operations_max: usize,
-    /// The most messages of one peer that have begun to arrive and are not complete; a peer that begins more breaks the
-    /// protocol. Must not be less than the peers' `operations_max`. Default 16,384, the largest possible
-    /// `operations_max`.
-    pub incoming_max: usize,
-    /// The most reads and atomic operations of ours under way on one connection, where further ones wait; and the most
-    /// of the peer that wait here, where further ones are refused. Both sides should have the same. Default 1,024; at
-    /// most 16,384.
-    pub reads_max: usize,
-    /// While answers of this many bytes to one peer are under way, its further reads wait. An answer counts as 4 KiB or
-    /// more, and one may be longer than the limit. Our own writes wait behind no more bytes than these. Default 64 MiB.
-    pub read_bytes_max: u64,
-    /// How long to try to reach a peer. Default 3 s.
-    pub handshake_timeout: Duration,
-    /// A peer is given up if nothing was heard of it for this time. Default 3 s.
-    pub peer_timeout: Duration,
-    /// If a plane does not answer for this time while another one does, it is not used until it answers again. Default
-    /// 40 ms.
-    pub plane_timeout: Duration,
+    /// Bounds of what peers and the application may have under way.
+    pub limits: Limits,
+    /// How long to wait for peers and planes.
+    pub timeouts: Timeouts,
     /// Features of the kernel that the node does without. Default: those of the variable `STRANDWAY_WITHOUT`, none.
     pub without: Without,
 }
@@ -179,14 +158,8 @@ impl Config {
             hear_refusals: false,
             trimming: false,
             accept: true,
-            connections_max: 1_024,
-            operations_max: 4_096,
-            incoming_max: OPERATIONS_MAX,
-            reads_max: ReadLimits::DEFAULT.reads,
-            read_bytes_max: ReadLimits::DEFAULT.bytes,
-            handshake_timeout: Duration::from_secs(3),
-            peer_timeout: Duration::from_secs(3),
-            plane_timeout: Duration::from_millis(40),
+            limits: Limits::default(),
+            timeouts: Timeouts::default(),
             without: Without::from_environment().map_err(|unknown| Error::Config(unknown.to_string()))?,
         })
     }
@@ -345,21 +318,8 @@ impl Config {
         if !(PAYLOAD_MIN..=PAYLOAD_MAX).contains(&self.payload) {
             return wrong(format!("a payload of {} bytes: take {PAYLOAD_MIN} to {PAYLOAD_MAX}", self.payload));
         }
-        if !(1..=OPERATIONS_MAX).contains(&self.operations_max) {
-            return wrong(format!("operations_max is {}: take 1 to {OPERATIONS_MAX}", self.operations_max));
-        }
-        if !(1..=OPERATIONS_MAX).contains(&self.reads_max) {
-            return wrong(format!("reads_max is {}: take 1 to {OPERATIONS_MAX}", self.reads_max));
-        }
-        if self.read_bytes_max == 0 {
-            return wrong("read_bytes_max is 0: take 1 or more".into());
-        }
-        if !(1..=OPERATIONS_MAX).contains(&self.incoming_max) {
-            return wrong(format!("incoming_max is {}: take 1 to {OPERATIONS_MAX}", self.incoming_max));
-        }
-        if !(1..=65_536).contains(&self.connections_max) {
-            return wrong(format!("connections_max is {}: take 1 to 65536", self.connections_max));
-        }
+        self.limits.check()?;
+        self.timeouts.check()?;
         if self.rate.0 == 0 || self.base_rtt == Span::ZERO {
             return wrong("rate and base_rtt must not be zero: give those of the network".into());
         }
@@ -396,10 +356,6 @@ impl Config {
         }
         self.routes.check(&self.planes)?;
         self.check_layout()?;
-        let shortest = self.handshake_timeout.min(self.peer_timeout).min(self.plane_timeout);
-        if shortest < Duration::from_millis(1) {
-            return wrong("timeouts of handshake, peer and plane must be at least 1 ms".into());
-        }
         Ok(())
     }
 

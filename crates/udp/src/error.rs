@@ -41,9 +41,9 @@ pub enum Error {
     NoGroup,
     /// The connection is not established yet: wait for [`crate::Completion::Connected`].
     NotConnected,
-    /// `operations_max` operations are unfinished: poll for completions, then try again.
+    /// As many operations as the limit allows are unfinished: poll for completions, then try again.
     Busy {
-        /// The limit (`operations_max`).
+        /// The limit ([`crate::Limits::operations`]).
         limit: usize,
     },
     /// The call is for connections with the reliability `partial`, and this one has another.
@@ -56,7 +56,7 @@ pub enum Error {
     NoSlot,
     /// The stream or receive is not open: it was never opened, or it has ended, here or at the peer.
     NotOpen,
-    /// `connections_max` connections are open: close one, or raise the limit.
+    /// As many connections as the limit allows are open: close one, or raise the limit.
     TooManyConnections {
         /// The limit.
         limit: usize,
@@ -104,7 +104,7 @@ impl fmt::Display for Error {
             Error::NoGroup => f.write_str("the node is not in the group, or the group has no such member or operation"),
             Error::NotConnected => f.write_str("the connection is not established yet: wait for Completion::Connected"),
             Error::Busy { limit } => {
-                write!(f, "{limit} operations are unfinished: poll for completions, or raise operations_max")
+                write!(f, "{limit} operations are unfinished: poll for completions, or raise the limit of operations")
             }
             Error::OnlyPartial => {
                 f.write_str("the call is for reliability `partial`: set Config::profile.reliability to it on both sides")
@@ -117,7 +117,7 @@ impl fmt::Display for Error {
             }
             Error::NotOpen => f.write_str("the stream or receive is not open: it has ended, here or at the peer"),
             Error::TooManyConnections { limit } => {
-                write!(f, "{limit} connections are open: close one, or raise connections_max")
+                write!(f, "{limit} connections are open: close one, or raise the limit of connections")
             }
             Error::TooManyKeys { limit } => write!(f, "{limit} keys are in use: revoke one"),
             Error::NoRight => f.write_str("the peer has not exposed that memory for this: ask it for another right"),
@@ -153,7 +153,7 @@ pub enum Refusal {
     NoRight,
     /// The bytes do not lie within the range that the key opens.
     Range,
-    /// More requests were under way than the peer allows ([`crate::Config::reads_max`]).
+    /// More requests were under way than the peer allows ([`crate::Limits::reads`]).
     TooMany,
 }
 
@@ -185,7 +185,9 @@ impl fmt::Display for Refusal {
             Refusal::NoKey => "the key opens nothing to this connection: it is wrong, or the peer has taken it back",
             Refusal::NoRight => "the peer has exposed the memory, but not for this: ask it for another right",
             Refusal::Range => "the bytes do not lie within the range that the peer has exposed",
-            Refusal::TooMany => "more reads are under way than the peer allows: give both sides the same reads_max",
+            Refusal::TooMany => {
+                "more reads are under way than the peer allows: give both sides the same limit of reads"
+            }
         })
     }
 }
@@ -211,7 +213,7 @@ pub enum Reason {
     OtherPlanes,
     /// The two want different protection (encryption, authentication, none).
     OtherProtection,
-    /// The peer has `connections_max` connections, or accepts none (`accept`).
+    /// The peer has as many connections as it takes, or accepts none (`accept`).
     PeerFull,
     /// A write named memory that its owner has not exposed to this connection, or bytes beyond its end. Both sides get
     /// this reason.
@@ -264,7 +266,7 @@ impl fmt::Display for Reason {
             Reason::OtherPayload => "the peer uses another payload size: give both sides the same",
             Reason::OtherPlanes => "the peer has another number of planes: give both sides the same",
             Reason::OtherProtection => "the two sides want different protection: give both the same",
-            Reason::PeerFull => "the peer takes no more connections: raise its connections_max, or close some",
+            Reason::PeerFull => "the peer takes no more connections: raise its limit of connections, or close some",
             Reason::RemoteAccess => "a write named memory that is not exposed to this connection, or bytes beyond its end",
             Reason::TooLong => "a send was longer than the receive that waited for it: post larger receives",
             Reason::Violation => "the peer broke the protocol",

@@ -162,7 +162,7 @@ impl Node {
             table: Table::default(),
             turns: Turns::new(clock.now(), &config),
             greeting: Greeting::new(&config)?,
-            monitors: PeerMonitors::new(span(config.plane_timeout), span(config.peer_timeout)),
+            monitors: PeerMonitors::new(span(config.timeouts.plane), span(config.timeouts.peer)),
             windows: Windows::default(),
             requests: Requests::default(),
             groups: Groups::default(),
@@ -205,7 +205,7 @@ impl Node {
 
     /// The most unfinished operations of a connection, and the most connections.
     pub(crate) const fn limits(&self) -> (usize, usize) {
-        (self.config.operations_max, self.config.connections_max)
+        (self.config.limits.operations, self.config.limits.connections)
     }
 
     /// Payload bytes of a full packet.

@@ -242,7 +242,7 @@ impl Session {
             endpoint.handle_port(now, plane as u8, false);
         }
         let engine_knows = !endpoint.observe().planes(ONLY).is_empty();
-        let reads = ReadLimits { reads: config.reads_max, bytes: config.read_bytes_max };
+        let reads = ReadLimits { reads: config.limits.reads.reads, bytes: config.limits.reads.bytes };
         let mut sending = Sending::new(config, format, reads, pacer);
         sending.window.shared = endpoint.shares_window(ONLY);
         let none = || vec![0; peers.len()];
@@ -252,7 +252,7 @@ impl Session {
             local,
             remote,
             calls,
-            phase: Phase::new(now, calls, crate::clock::span(config.handshake_timeout)),
+            phase: Phase::new(now, calls, crate::clock::span(config.timeouts.handshake)),
             endpoint,
             format,
             mtu,
@@ -262,7 +262,7 @@ impl Session {
             paths: Paths::new(config, &peers, ports, monitor, engine_knows),
             mrc: match config.layout {
                 Layout::Frame => None,
-                Layout::Mrc { port } => Some(Box::new(Mrc::new(port, local, remote, calls, config.incoming_max))),
+                Layout::Mrc { port } => Some(Box::new(Mrc::new(port, local, remote, calls, config.limits.incoming))),
             },
             codes,
             partial,

@@ -24,7 +24,7 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// Opens `shards` nodes. [`Config::connections_max`] and all other settings hold for each of them.
+    /// Opens `shards` nodes. [`Limits::connections`] and all other settings hold for each of them.
     ///
     /// # Errors
     /// As for [`Node::bind_shards`] and [`AsyncNode::spawn`].

@@ -81,7 +81,7 @@ fn nodes_that_do_not_fit_each_other_say_why() {
         let mut server = Node::bind(config("uec", 1)).expect("sockets");
         let mut theirs = config("uec", 1);
         change(&mut theirs);
-        theirs.handshake_timeout = Duration::from_millis(150);
+        theirs.timeouts.handshake = Duration::from_millis(150);
         let mut client = Node::bind(theirs).expect("sockets");
         let address = v6(server.addresses().expect("bound")[0]);
         let connection = client.connect(&[address]).expect("a call");
@@ -107,7 +107,7 @@ fn a_control_that_reads_records_of_switches_is_refused_by_nodes() {
 #[test]
 fn a_full_node_refuses_and_says_so() {
     let mut ours = config("uec", 1);
-    ours.connections_max = 1;
+    ours.limits.connections = 1;
     let mut pair = Pair::new(ours, None, 0);
     let mut client = Node::bind(config("uec", 1)).expect("sockets");
     let address = v6(pair.server.addresses().expect("bound")[0]);
@@ -126,7 +126,7 @@ fn a_full_node_refuses_and_says_so() {
 #[test]
 fn a_missing_listener_is_reported_in_time() {
     let mut config = config("uec", 1);
-    config.handshake_timeout = Duration::from_millis(100);
+    config.timeouts.handshake = Duration::from_millis(100);
     let mut client = Node::bind(config).expect("sockets");
     // The port is bound, so that no other process answers there, and never read.
     let deaf = std::net::UdpSocket::bind(local()).expect("a socket");
@@ -168,7 +168,7 @@ fn bad_calls_say_what_would_be_a_good_one() {
 #[test]
 fn unfinished_operations_are_limited() {
     let mut ours = config("uec", 1);
-    ours.operations_max = 3;
+    ours.limits.operations = 3;
     let mut pair = Pair::new(ours, None, 0);
     let outbox = pair.client.register(vec![1; 8]);
     for _ in 0..3 {

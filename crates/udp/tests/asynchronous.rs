@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::task::Poll;
 use std::time::Duration;
 use strandway_udp::asynchronous::{AsyncError, AsyncNode, Peer, Pending};
-use strandway_udp::{Config, Error, Node, Reason, Region, RemoteRegion};
+use strandway_udp::{Config, Error, Limits, Node, Reason, Region, RemoteRegion, Timeouts};
 
 fn addresses(node: &AsyncNode) -> Vec<SocketAddrV6> {
     node.addresses().iter().copied().map(v6).collect()
@@ -90,7 +90,7 @@ proptest! {
         room in 1_usize..200,
         planes in 1_usize..3,
     ) {
-        let (here, there) = pair(Config { operations_max: room, ..config("uec", planes) });
+        let (here, there) = pair(Config { limits: Limits { operations: room, ..Limits::default() }, ..config("uec", planes) });
         let total: usize = parts.iter().map(|(bytes, _)| bytes).sum();
         let (inbox, remote) = exposed(&there, total);
         let bytes = pattern(total as u64, total);
@@ -127,7 +127,7 @@ proptest! {
 
 #[test]
 fn futures_wait_for_room_and_those_dropped_before_are_withdrawn() {
-    let (here, there) = pair(Config { operations_max: 2, ..config("uec", 1) });
+    let (here, there) = pair(Config { limits: Limits { operations: 2, ..Limits::default() }, ..config("uec", 1) });
     let outbox = block_on(here.register(b"abcde".to_vec())).expect("registered");
     // The peer posts no receive, so two are under way and three wait.
     let mut sends: Vec<Pending<()>> = (0..5).map(|i| here.send(outbox, i..i + 1)).collect();
@@ -164,7 +164,8 @@ fn when_the_peer_goes_everything_says_so() {
 
 #[test]
 fn a_peer_that_dies_without_a_word_is_noticed() {
-    let quick = Config { peer_timeout: Duration::from_millis(300), ..config("uec", 1) };
+    let quick =
+        Config { timeouts: Timeouts { peer: Duration::from_millis(300), ..Timeouts::default() }, ..config("uec", 1) };
     let mut server = Node::bind(quick.clone()).expect("sockets");
     let there: Vec<SocketAddrV6> = server.addresses().expect("bound").into_iter().map(v6).collect();
     let client = AsyncNode::spawn(quick).expect("sockets");
@@ -179,7 +180,10 @@ fn a_peer_that_dies_without_a_word_is_noticed() {
 
 #[test]
 fn a_missing_listener_is_an_answer() {
-    let client = AsyncNode::spawn(Config { handshake_timeout: Duration::from_millis(100), ..config("uec", 1) });
+    let client = AsyncNode::spawn(Config {
+        timeouts: Timeouts { handshake: Duration::from_millis(100), ..Timeouts::default() },
+        ..config("uec", 1)
+    });
     let client = client.expect("sockets");
     let nobody = "[::1]:9".parse().expect("an address");
     assert_eq!(closed(block_on(client.connect(&[nobody]))), Reason::NoAnswer);

@@ -3,7 +3,7 @@
 use super::support::{self, PATIENCE, Pair, config, over_ipv4, pattern};
 use std::time::{Duration, Instant};
 use strandway_udp::impair::Impairment;
-use strandway_udp::{Completion, Config, Protection, Reason, Waiting};
+use strandway_udp::{Completion, Config, Protection, Reason, Timeouts, Waiting};
 
 const BAD: Impairment = Impairment {
     loss: 0.05,
@@ -249,7 +249,7 @@ fn a_host_that_expects_no_trimming_loses_what_is_cut_and_no_more() {
 #[test]
 fn a_peer_that_dies_is_reported_and_the_node_goes_on() {
     let mut config = config("uec", 1);
-    config.peer_timeout = Duration::from_millis(300);
+    config.timeouts.peer = Duration::from_millis(300);
     let mut pair = Pair::new(config.clone(), Some(Impairment::default()), 1);
     // A second connection to the same server, without the wire.
     let address = support::v6(pair.server.addresses().expect("bound")[0]);
@@ -272,7 +272,7 @@ fn a_peer_that_dies_is_reported_and_the_node_goes_on() {
 fn a_peer_that_dies_while_nothing_is_under_way_is_reported_to_a_node_that_sleeps() {
     for waiting in [Waiting::Sleep, Waiting::Spin] {
         let mut config = config("uec", 1);
-        config.peer_timeout = Duration::from_millis(300);
+        config.timeouts.peer = Duration::from_millis(300);
         config.waiting = waiting;
         let mut pair = Pair::new(config, Some(Impairment::default()), 1);
         pair.run(Duration::from_millis(20));
@@ -288,7 +288,8 @@ fn a_peer_that_dies_while_nothing_is_under_way_is_reported_to_a_node_that_sleeps
 
 #[test]
 fn a_host_that_is_too_busy_for_its_node_still_finds_out_who_is_gone() {
-    let config = Config { peer_timeout: Duration::from_secs(1), ..config("uec", 1) };
+    let config =
+        Config { timeouts: Timeouts { peer: Duration::from_secs(1), ..Timeouts::default() }, ..config("uec", 1) };
     let mut pair = Pair::new(config, Some(Impairment::default()), 1);
     pair.run(Duration::from_millis(20));
     pair.wires[0].silence(true);
@@ -307,7 +308,7 @@ fn a_host_that_is_too_busy_for_its_node_still_finds_out_who_is_gone() {
 #[test]
 fn a_node_that_nobody_asked_for_long_does_not_blame_its_peer() {
     let mut config = config("uec", 1);
-    config.peer_timeout = Duration::from_millis(200);
+    config.timeouts.peer = Duration::from_millis(200);
     let mut pair = Pair::new(config, None, 1);
     std::thread::sleep(Duration::from_millis(400));
     assert_eq!(pair.within(0, Duration::from_millis(100)), None);

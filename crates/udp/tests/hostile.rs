@@ -7,7 +7,7 @@ use proptest::test_runner::TestRunner;
 use std::net::{SocketAddrV6, UdpSocket};
 use std::time::{Duration, Instant};
 use strandway_udp::frame::{HELLO, Kind, Sealed, VERSION, encode_sealed};
-use strandway_udp::{Completion, Config, Node};
+use strandway_udp::{Completion, Config, Node, Timeouts};
 
 /// Bytes that resemble a datagram: random ones after a valid first byte.
 fn datagrams() -> impl Strategy<Value = Vec<u8>> {
@@ -33,7 +33,8 @@ fn settle(node: &mut Node) {
 #[test]
 fn a_stranger_gets_no_connection_no_memory_and_less_than_it_sent() {
     // The friend's node is not polled meanwhile, and must not be given up for that.
-    let mut pair = Pair::new(Config { peer_timeout: PATIENCE, ..config("uec", 1) }, None, 0);
+    let mut pair =
+        Pair::new(Config { timeouts: Timeouts { peer: PATIENCE, ..Timeouts::default() }, ..config("uec", 1) }, None, 0);
     let (inbox, _) = pair.exposed(4_096);
     let address = pair.server.addresses().expect("bound")[0];
     let stranger = UdpSocket::bind(local()).expect("a socket");

@@ -2,7 +2,7 @@
 
 use super::support::{PATIENCE, config, v6};
 use std::time::{Duration, Instant};
-use strandway_udp::{Completion, Config, Connection, Node, Waiting};
+use strandway_udp::{Completion, Config, Connection, Node, Timeouts, Waiting};
 
 /// Two nodes in this thread.
 struct Two {
@@ -57,7 +57,11 @@ impl Two {
 
 #[test]
 fn a_turn_looks_at_connections_that_have_something_to_do_and_at_no_others() {
-    let mut two = Two::new(&Config { waiting: Waiting::Sleep, peer_timeout: PATIENCE * 8, ..config("uec", 1) });
+    let mut two = Two::new(&Config {
+        waiting: Waiting::Sleep,
+        timeouts: Timeouts { peer: PATIENCE * 8, ..Timeouts::default() },
+        ..config("uec", 1)
+    });
     let ends: Vec<_> = (0..200).map(|_| two.open()).collect();
     let room = two.server.register(vec![0; 8]);
     let outbox = two.caller.register(vec![1; 8]);

@@ -299,7 +299,7 @@ fn ten_thousand_messages_go_through_a_thousand_slots() {
 #[test]
 fn a_peer_that_dies_is_reported_and_all_memory_is_free() {
     let mut config = config(1);
-    config.peer_timeout = Duration::from_millis(300);
+    config.timeouts.peer = Duration::from_millis(300);
     let mut pair = Pair::new(config, Some(Impairment::default()), 1);
     let (outbox, inbox) = (pair.client.register(vec![1; 1_000]), pair.server.register(vec![0; 1_000]));
     pair.server.expect(pair.ends[1], inbox, 0..1_000).expect("a slot");

@@ -3,7 +3,7 @@
 use super::support::{self, PATIENCE, config, v6};
 use std::time::{Duration, Instant};
 use strandway_udp::impair::{Impairment, Wire};
-use strandway_udp::{Completion, Config, Connection, Node, Reason};
+use strandway_udp::{Completion, Config, Connection, Node, Reason, Timeouts};
 
 /// Two nodes with connections, over wires.
 struct Many {
@@ -127,7 +127,10 @@ fn connections_between_two_nodes_are_watched_as_one() {
 #[test]
 fn many_active_connections_are_pinged_hardly_more_than_one() {
     let sent = [1, 64].map(|count| {
-        let mut many = Many::new(&Config { peer_timeout: Duration::from_secs(8), ..config("uec", 2) }, count);
+        let mut many = Many::new(
+            &Config { timeouts: Timeouts { peer: Duration::from_secs(8), ..Timeouts::default() }, ..config("uec", 2) },
+            count,
+        );
         let outbox = many.caller.register(vec![0; 8]);
         // Each send waits for a receive that is never posted.
         for end in many.ends.clone() {
@@ -153,7 +156,10 @@ fn idle_connections_send_next_to_nothing() {
 
 #[test]
 fn a_peer_that_is_gone_ends_all_its_connections() {
-    let mut many = Many::new(&Config { peer_timeout: Duration::from_millis(700), ..config("uec", 2) }, 10);
+    let mut many = Many::new(
+        &Config { timeouts: Timeouts { peer: Duration::from_millis(700), ..Timeouts::default() }, ..config("uec", 2) },
+        10,
+    );
     many.wires.iter().for_each(|wire| wire.silence(true));
     for side in 0..2 {
         for _ in 0..10 {
@@ -167,7 +173,10 @@ fn a_peer_that_is_gone_ends_all_its_connections() {
 /// lives.
 #[test]
 fn a_connection_that_only_one_side_has_ends_and_the_others_stay() {
-    let mut many = Many::new(&Config { peer_timeout: Duration::from_millis(900), ..config("uec", 1) }, 5);
+    let mut many = Many::new(
+        &Config { timeouts: Timeouts { peer: Duration::from_millis(900), ..Timeouts::default() }, ..config("uec", 1) },
+        5,
+    );
     many.settle("one peer on either side", |many| many.peers() == [1, 1]);
     many.wires[0].silence(true);
     let [ours, theirs] = many.ends[2];
@@ -186,7 +195,8 @@ fn a_connection_that_only_one_side_has_ends_and_the_others_stay() {
 #[test]
 fn a_node_that_was_started_again_does_not_speak_for_the_one_before() {
     // Longer than a busy machine holds up a node.
-    let config = Config { peer_timeout: Duration::from_secs(5), ..config("uec", 1) };
+    let config =
+        Config { timeouts: Timeouts { peer: Duration::from_secs(5), ..Timeouts::default() }, ..config("uec", 1) };
     let mut many = Many::new(&config, 3);
     many.settle("the three are watched as one", |many| many.peers() == [1, 1]);
     many.wires[0].silence(true);

@@ -4,7 +4,7 @@ use super::support::{self, PATIENCE, Pair, config, over_ipv4, pattern};
 use std::time::{Duration, Instant};
 use strandway_proto::Span;
 use strandway_udp::impair::Impairment;
-use strandway_udp::{Completion, Config, Reason, Routes};
+use strandway_udp::{Completion, Config, Reason, Routes, Timeouts};
 
 /// Writes rounds of `bytes` until `enough` returns true; each round is checked byte by byte.
 fn write_rounds(pair: &mut Pair, bytes: usize, mut enough: impl FnMut(&mut Pair, u32) -> bool) -> u32 {
@@ -121,7 +121,10 @@ fn small_messages_go_on_by_whichever_plane_is_left() {
 /// Of fifty pings some are lost, but almost never four in a row on one plane.
 #[test]
 fn pings_that_are_lost_at_random_silence_no_plane() {
-    let config = Config { plane_timeout: Duration::from_millis(400), ..config("strack_fast", 2) };
+    let config = Config {
+        timeouts: Timeouts { plane: Duration::from_millis(400), ..Timeouts::default() },
+        ..config("strack_fast", 2)
+    };
     let mut pair = Pair::new(config, Some(Impairment { loss: 0.03, ..Impairment::default() }), 11);
     let until = Instant::now() + Duration::from_millis(2_500);
     write_rounds(&mut pair, 300_000, |_, _| Instant::now() > until);

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use strandway_proto::Profile;
 use strandway_proto::reliability::ReliabilityConfig;
 use strandway_udp::impair::Impairment;
-use strandway_udp::{Completion, Config, Error, Operation, Reason, Refusal, Region, RemoteRegion, Rights};
+use strandway_udp::{
+    Completion, Config, Error, Limits, Operation, ReadLimits, Reason, Refusal, Region, RemoteRegion, Rights, Timeouts,
+};
 
 /// Registers these bytes at the server, and opens them to the client.
 fn shown(pair: &mut Pair, bytes: Vec<u8>, rights: Rights) -> (Region, RemoteRegion) {
@@ -169,11 +171,15 @@ fn a_read_without_the_right_key_range_or_right_is_refused_and_the_connection_goe
     assert_eq!(pair.next(0), Completion::Closed { connection, reason: Reason::RemoteAccess });
 }
 
+fn reads(reads: usize, bytes: u64) -> Limits {
+    Limits { reads: ReadLimits { reads, bytes }, ..Limits::default() }
+}
+
 #[test]
 fn a_node_keeps_to_its_limits_whatever_a_peer_asks_for() {
     // The reader waits by itself.
     let mut narrow = config("uec", 1);
-    (narrow.reads_max, narrow.read_bytes_max) = (3, 100_000);
+    (narrow.limits.reads.reads, narrow.limits.reads.bytes) = (3, 100_000);
     let mut pair = Pair::new(narrow, None, 0);
     let (_, remote) = shown(&mut pair, pattern(2, 60_000), Rights::READ);
     let into = pair.client.register(vec![0; 60_000]);
@@ -183,9 +189,10 @@ fn a_node_keeps_to_its_limits_whatever_a_peer_asks_for() {
         assert_eq!(pair.next(0), Completion::Read { connection, operation, bytes: 60_000 });
     }
     // It does not wait, and the peer refuses what is too much.
-    let server =
-        strandway_udp::Node::bind(Config { reads_max: 2, read_bytes_max: 1, ..config("uec", 1) }).expect("sockets");
-    let mut client = strandway_udp::Node::bind(Config { reads_max: 4, ..config("uec", 1) }).expect("sockets");
+    let server = strandway_udp::Node::bind(Config { limits: reads(2, 1), ..config("uec", 1) }).expect("sockets");
+    let mut client =
+        strandway_udp::Node::bind(Config { limits: reads(4, ReadLimits::DEFAULT.bytes), ..config("uec", 1) })
+            .expect("sockets");
     let address = super::support::v6(server.addresses().expect("bound")[0]);
     let connection = client.connect(&[address]).expect("a call");
     let mut pair = Pair::of(client, server, connection);
@@ -206,7 +213,10 @@ fn a_node_keeps_to_its_limits_whatever_a_peer_asks_for() {
 
 #[test]
 fn a_peer_that_dies_ends_reads_on_both_sides_and_gives_all_memory_back() {
-    let short = || Config { peer_timeout: Duration::from_millis(300), ..config("uec", 1) };
+    let short = || Config {
+        timeouts: Timeouts { peer: Duration::from_millis(300), ..Timeouts::default() },
+        ..config("uec", 1)
+    };
     for dead in [0, 1] {
         let mut pair = Pair::new(short(), None, 0);
         let (source, remote) = shown(&mut pair, vec![1; 8 << 20], Rights::READ);

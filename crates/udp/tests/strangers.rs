@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use strandway_udp::frame::{COOKIE, HELLO, REFUSAL, RETRY, VERSION};
-use strandway_udp::{Completion, Config, Node, Reason};
+use strandway_udp::{Completion, Config, Node, Reason, Timeouts};
 
 fn socket() -> UdpSocket {
     let socket = UdpSocket::bind(local()).expect("a socket");
@@ -85,7 +85,7 @@ fn call(node: &mut Node, config: &Config) -> (Node, Completion) {
 #[test]
 fn a_recorded_hello_opens_no_connection_anywhere() {
     let mut config = config("uec", 1);
-    config.connections_max = 2;
+    config.limits.connections = 2;
     let mut node = Node::bind(config.clone()).expect("sockets");
     let replayer = socket();
     for _ in 0..4 {
@@ -103,7 +103,7 @@ fn a_recorded_hello_opens_no_connection_anywhere() {
 fn an_unconfirmed_caller_is_sent_less_than_it_sent() {
     for ports in [0_u16, 4] {
         let mut config = config("uec", 1);
-        config.handshake_timeout = Duration::from_millis(300);
+        config.timeouts.handshake = Duration::from_millis(300);
         if ports > 0 {
             config.routes = strandway_udp::Routes::SourcePorts(ports);
         }
@@ -162,7 +162,7 @@ fn one_retry_makes_one_hello() {
 #[test]
 fn short_connections_are_not_refused_however_many() {
     let mut config = config("uec", 1);
-    config.connections_max = 4;
+    config.limits.connections = 4;
     let mut node = Node::bind(config.clone()).expect("sockets");
     let mut caller = Node::bind(config).expect("sockets");
     let to = [v6(node.addresses().expect("bound")[0])];
@@ -190,9 +190,9 @@ fn short_connections_are_not_refused_however_many() {
 #[test]
 fn a_caller_who_is_more_patient_than_the_node_still_gets_a_connection() {
     let mut config = config("uec", 1);
-    config.handshake_timeout = Duration::from_millis(200);
+    config.timeouts.handshake = Duration::from_millis(200);
     let mut node = Node::bind(config.clone()).expect("sockets");
-    config.handshake_timeout = PATIENCE;
+    config.timeouts.handshake = PATIENCE;
     let mut caller = Node::bind(config).expect("sockets");
     let (front, back) = (socket(), socket());
     let to = node.addresses().expect("bound")[0];
@@ -229,8 +229,11 @@ fn a_caller_of_another_version_is_told_so() {
     let refusal = receive(&mut node, &stranger, PATIENCE, |_| true).expect("an answer");
     assert_eq!((refusal[0], refusal[2], refusal.len()), ((VERSION + 1) << 4 | 9, 2, REFUSAL), "in its own version");
     // A node that we call may answer in its own version: the caller is told so, too.
-    let mut caller =
-        Node::bind(Config { handshake_timeout: Duration::from_millis(200), ..config("uec", 1) }).expect("sockets");
+    let mut caller = Node::bind(Config {
+        timeouts: Timeouts { handshake: Duration::from_millis(200), ..Timeouts::default() },
+        ..config("uec", 1)
+    })
+    .expect("sockets");
     let connection = caller.connect(&[v6(stranger.local_addr().expect("bound"))]).expect("a call");
     let hello = receive(&mut caller, &stranger, PATIENCE, |_| true).expect("a hello");
     let refusal = [&[(VERSION + 1) << 4 | 9, 0, 2, 0], &hello[4..12]].concat();
@@ -345,7 +348,7 @@ fn a_forged_packet_too_big_changes_nothing() {
 #[test]
 fn a_quiet_connection_is_hardly_pinged() {
     let mut ours = config("uec", 2);
-    ours.peer_timeout = Duration::from_secs(3);
+    ours.timeouts.peer = Duration::from_secs(3);
     let mut pair = Pair::new(ours, None, 0);
     let sent = |pair: &Pair| {
         [&pair.client, &pair.server].map(|node| node.observe().plane_counters().iter().map(|p| p.sent).sum::<u64>())

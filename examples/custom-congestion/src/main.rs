@@ -99,7 +99,7 @@ fn main() -> Result<(), strandway_import::Problems> {
     for (name, report) in [("nscc", &nscc), ("halving", &ours)] {
         println!(
             "{name:8} slowest flow {:7.1} us, {:5} packets marked, {:5} trimmed",
-            report.fct_us.max.unwrap_or(f64::NAN),
+            report.times.fct_us.max.unwrap_or(f64::NAN),
             report.packets.marked,
             report.packets.trimmed
         );
@@ -107,7 +107,7 @@ fn main() -> Result<(), strandway_import::Problems> {
         assert_eq!(report.packets.dropped, 0, "{name}: where switches trim, nothing is dropped");
     }
     // 16 x 489 packets of 4,160 B (the last of each flow shorter) need 650 us at 400 Gb/s, whoever shares them out.
-    let slowest = ours.fct_us.max.expect("flows finished");
+    let slowest = ours.times.fct_us.max.expect("flows finished");
     assert!((650.0..1_000.0).contains(&slowest), "the link is kept busy: {slowest} us");
     Ok(())
 }

@@ -106,7 +106,7 @@ fn kept(args: &SweepArgs, scenario: &Scenario, variants: &[Variant], folder: &Pa
             let mut keeping = lock();
             keeping.running.remove(&i);
             // An interrupted run is not its scenario's result.
-            if row.as_ref().is_ok_and(|row| row.report.end == "interrupted") {
+            if row.as_ref().is_ok_and(|row| row.report.head.end == "interrupted") {
                 return;
             }
             let Variant { label, set, .. } = left[i].clone();

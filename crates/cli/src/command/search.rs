@@ -107,7 +107,7 @@ impl Runner<'_> {
         let ended = |i: usize, row: Result<Row, String>| {
             let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
             // An interrupted run is not its scenario's result.
-            if row.as_ref().is_ok_and(|row| row.report.end == "interrupted") {
+            if row.as_ref().is_ok_and(|row| row.report.head.end == "interrupted") {
                 return;
             }
             let place = places[i];

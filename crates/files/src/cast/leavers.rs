@@ -13,7 +13,7 @@ use std::time::Duration;
 use strandway_group::Options as TeamOptions;
 use strandway_proto::rng::Random;
 use strandway_proto::units::Rate;
-use strandway_udp::{Config, Node};
+use strandway_udp::{Config, Node, Timeouts};
 
 /// The most bytes of words that are anything.
 const MOST: usize = 3_000;
@@ -22,8 +22,8 @@ const MOST: usize = 3_000;
 fn config() -> Config {
     let plane: SocketAddrV6 = "[::1]:0".parse().expect("an address");
     let mut config = Config::new(&[9; 32]).expect("a key").plane(plane).plane(plane);
-    config.peer_timeout = Duration::from_secs(5);
-    config.connections_max = 128;
+    config.timeouts.peer = Duration::from_secs(5);
+    config.limits.connections = 128;
     config
 }
 
@@ -254,7 +254,7 @@ fn cast_beside(
 
 /// On a machine without a processor to spare, peers answer late.
 fn patient() -> Config {
-    Config { peer_timeout: Duration::from_secs(20), ..config() }
+    Config { timeouts: Timeouts { peer: Duration::from_secs(20), ..Timeouts::default() }, ..config() }
 }
 
 #[test]

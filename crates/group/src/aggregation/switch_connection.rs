@@ -107,7 +107,7 @@ impl SwitchConnection {
         let ours = SocketAddrV6::new(way.ours, 0, 0, admission.scope_id());
         let mut config = terms::admission(way.key, ours, way.silence).map_err(Apart::Failed)?;
         config.accept = false;
-        config.handshake_timeout = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(50));
+        config.timeouts.handshake = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(50));
         let mut node = Node::bind(config).map_err(failed)?;
         let connection = node.connect(&[admission]).map_err(failed)?;
         let inbox = node.register(vec![0; BYTES]);

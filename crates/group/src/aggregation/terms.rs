@@ -161,12 +161,12 @@ pub fn window(wanted: u32, slots: u32, ports: u32) -> u32 {
 pub fn admission(key: &[u8], address: SocketAddrV6, silence: Duration) -> Result<Config, GroupError> {
     let mut config = Config::new(key)?.plane(address);
     config.waiting = Waiting::Sleep;
-    config.peer_timeout = silence;
-    config.handshake_timeout = GONE;
+    config.timeouts.peer = silence;
+    config.timeouts.handshake = GONE;
     config.socket_buffer = 256 << 10;
-    config.connections_max = 128;
-    config.operations_max = 64;
-    config.incoming_max = 64;
+    config.limits.connections = 128;
+    config.limits.operations = 64;
+    config.limits.incoming = 64;
     Ok(config)
 }
 

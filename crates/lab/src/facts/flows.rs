@@ -94,7 +94,7 @@ pub(super) fn delivered(experiment: &Experiment, measured: &Measurements) -> u64
             _ => 0,
         }
     });
-    let connections = measured.connections.iter().chain([&measured.opened]).map(|c| c.delivered_bytes);
+    let connections = measured.connections.iter().chain([&measured.opened.counters]).map(|c| c.delivered_bytes);
     connections.chain(multicast).sum()
 }
 

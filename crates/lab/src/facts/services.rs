@@ -9,7 +9,7 @@ use strandway_proto::units::{Span, Time};
 use strandway_report::numbers::{percent, us};
 use strandway_report::spread::{place, spread};
 use strandway_report::{
-    CollectiveFacts, FormulaFacts, MessageFacts, ReplicaFacts, RequestRow, ServiceFacts, ServicePart, Spread,
+    CollectiveFacts, FormulaFacts, MessageFacts, ReplicaFacts, RequestRow, ServiceFacts, ServicePart, SloFacts, Spread,
 };
 use strandway_scenario::{Experiment, ServicePlan};
 use strandway_serving::plan::{Class, Slo};
@@ -112,10 +112,12 @@ fn facts(
         computed_us: of(times, |request| RequestTimes::between(request.arrived, request.computed)),
         transfer_us: if service.replicas[0].role == Role::Both { Spread::default() } else { of(times, transfer) },
         formula: if whole { by_formula(experiment, service) } else { FormulaFacts::default() },
-        slo_ttft_us: service.slo.ttft.as_us(),
-        slo_tbt_us: service.slo.tbt.as_us(),
-        slo_share: (!requests.is_empty()).then(|| good as f64 / requests.len() as f64),
-        goodput_per_s: per_second(good as f64),
+        slo: SloFacts {
+            slo_ttft_us: service.slo.ttft.as_us(),
+            slo_tbt_us: service.slo.tbt.as_us(),
+            slo_share: (!requests.is_empty()).then(|| good as f64 / requests.len() as f64),
+            goodput_per_s: per_second(good as f64),
+        },
         requests_per_s: per_second(ended as f64),
         tokens_per_s_gpu: per_second(tokens as f64 / f64::from(service.gpus().max(1))),
         cached_share: (prompts > 0).then(|| cached as f64 / prompts as f64),

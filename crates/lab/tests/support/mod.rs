@@ -44,9 +44,9 @@ pub fn outcome(text: &str, sets: &[&str]) -> Outcome {
     for threads in [1, 2, 7] {
         experiment.plan.threads = threads;
         let outcome = run(&experiment, &Control::new());
-        assert_eq!(outcome.report.end, "finished", "{text} {sets:?}");
+        assert_eq!(outcome.report.head.end, "finished", "{text} {sets:?}");
         if let Some(last) = &last {
-            assert_eq!(last.report.digest, outcome.report.digest, "on {threads} threads");
+            assert_eq!(last.report.head.digest, outcome.report.head.digest, "on {threads} threads");
         }
         last = Some(outcome);
     }

@@ -13,9 +13,10 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 use strandway_mover::environment;
+use strandway_perf as perf;
+use strandway_perf::Mode;
 use strandway_udp::address::parse;
 use strandway_udp::environment::Settings;
-use strandway_udp::perf::{self, Mode};
 use strandway_udp::{Config, Node};
 
 const KEY: [u8; 16] = [7; 16];

@@ -88,17 +88,21 @@ impl Round {
     }
 }
 
-/// State of one connection. Sizes are bytes, times picoseconds.
+/// The parameters, scaled to a connection's environment.
 #[derive(Clone, Copy, Debug)]
-pub struct LongHaul {
-    // Constants.
+struct Constants {
     line: f64,
     delay: f64,
     window_min: f64,
     loss_excess: f64,
     crowd: f64,
     base_age: Span,
-    // State.
+}
+
+/// State of one connection. Sizes are bytes, times picoseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct LongHaul {
+    constants: Constants,
     phase: Phase,
     window: f64,
     /// The shortest round trip, and when it is measured again.
@@ -139,12 +143,14 @@ impl LongHaul {
         let packet = environment.packet.0.max(1) as f64;
         let base = environment.base_rtt.0.max(1_000_000) as f64;
         LongHaul {
-            line: environment.rate.0.max(1) as f64,
-            delay: config.delay.0 as f64,
-            window_min: config.window_min * packet,
-            loss_excess: config.loss_excess,
-            crowd: config.crowd,
-            base_age: config.base_age,
+            constants: Constants {
+                line: environment.rate.0.max(1) as f64,
+                delay: config.delay.0 as f64,
+                window_min: config.window_min * packet,
+                loss_excess: config.loss_excess,
+                crowd: config.crowd,
+                base_age: config.base_age,
+            },
             phase: Phase::Start,
             window: config.window_initial.max(config.window_min) * packet,
             base,
@@ -171,13 +177,14 @@ impl LongHaul {
 
     /// The target queueing delay of a connection that sends `rate` bits per second.
     fn aim(&self, rate: f64) -> f64 {
-        (self.delay * (1e9 / rate.max(1.0)).sqrt()).min(AIM_MAX * self.base)
+        (self.constants.delay * (1e9 / rate.max(1.0)).sqrt()).min(AIM_MAX * self.base)
     }
 
     fn set_window(&mut self, window: f64) {
         // No phase needs more than twice the bytes that the line carries in a base RTT and the target delay.
-        let most = (self.line * (self.base + self.aim(self.line)) / 8e12 * CROWD_GAIN).max(self.window_min);
-        self.window = window.clamp(self.window_min, most);
+        let most = (self.constants.line * (self.base + self.aim(self.constants.line)) / 8e12 * CROWD_GAIN)
+            .max(self.constants.window_min);
+        self.window = window.clamp(self.constants.window_min, most);
     }
 
     /// A round trip was measured.
@@ -185,7 +192,7 @@ impl LongHaul {
         if !self.is_measured || rtt <= self.base {
             (self.base, self.is_measured) = (rtt, true);
             if self.phase != Phase::Start {
-                self.drain_at = now + self.base_age;
+                self.drain_at = now + self.constants.base_age;
             }
         }
         self.recent = [self.recent[1], self.recent[2], self.recent[3], rtt];
@@ -204,7 +211,7 @@ impl LongHaul {
                 if self.drain_rtt < f64::MAX && (!longer || (self.drain_rtt / self.drained_rtt - 1.0).abs() < 0.02) {
                     self.base = self.drain_rtt;
                 }
-                (self.drained_rtt, self.drain_at) = (self.drain_rtt, now + self.base_age);
+                (self.drained_rtt, self.drain_at) = (self.drain_rtt, now + self.constants.base_age);
             }
         } else if now >= self.drain_at {
             // One round trip until fewer packets are in flight, and one for the measurement.
@@ -233,8 +240,9 @@ impl LongHaul {
         };
         let flight = flight.min(self.window);
         let used = flight >= USED * self.window;
-        let rate = (flight * 8e12 / rtt).min(self.line);
-        let congested = self.loss > self.loss_floor + self.loss_excess || share > 0.25 && share > 2.0 * self.loss_floor;
+        let rate = (flight * 8e12 / rtt).min(self.constants.line);
+        let congested =
+            self.loss > self.loss_floor + self.constants.loss_excess || share > 0.25 && share > 2.0 * self.loss_floor;
         let queue = rtt - self.base;
         if self.best_age >= BEST_ROUNDS || rate * (1.0 - share) >= self.best {
             (self.best, self.best_age) = (rate * (1.0 - share), 0);
@@ -261,7 +269,7 @@ impl LongHaul {
     /// Ends the doubling as soon as the last samples show a queueing delay above the target.
     fn stop_doubling(&mut self, now: Time) {
         let rtt = self.recent.iter().fold(f64::MAX, |least, &rtt| least.min(rtt));
-        let rate = (self.window * 8e12 / rtt.max(1.0)).min(self.line);
+        let rate = (self.window * 8e12 / rtt.max(1.0)).min(self.constants.line);
         if rtt - self.base > self.aim(rate) {
             self.cut = Cut::Delay;
             self.settle(now, rate);
@@ -273,13 +281,13 @@ impl LongHaul {
         self.phase = Phase::Steady;
         // A connection that starts later measures the queues of others as part of its base RTT, so it measures again
         // soon.
-        self.drain_at = now + Span(self.base_age.0 / 4);
+        self.drain_at = now + Span(self.constants.base_age.0 / 4);
         self.set_window(self.needed(rate));
     }
 
     /// A queueing delay above this is not caused by connections that react to delay.
     fn crowding(&self) -> f64 {
-        (self.crowd * self.base).max(2.0 * self.aim(self.best))
+        (self.constants.crowd * self.base).max(2.0 * self.aim(self.best))
     }
 
     fn shrink_headroom(&mut self) {
@@ -360,13 +368,13 @@ impl Congestion for LongHaul {
 
     fn window(&self) -> Bytes {
         let window = if self.drain_until == Time::NEVER { self.window } else { DRAINED * self.window };
-        Bytes(window.max(self.window_min) as u64)
+        Bytes(window.max(self.constants.window_min) as u64)
     }
 
     fn rate(&mut self, _: Time) -> Option<Rate> {
         let gain = if self.phase == Phase::Start { START_GAIN } else { PACE_GAIN };
         let rate = gain * self.window().0 as f64 * 8e12 / self.rtt.max(self.base);
-        (rate < self.line).then_some(Rate(rate.max(1.0) as u64))
+        (rate < self.constants.line).then_some(Rate(rate.max(1.0) as u64))
     }
 
     fn last_cut(&self) -> Cut {

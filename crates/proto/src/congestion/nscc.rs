@@ -115,10 +115,9 @@ impl Choices {
     }
 }
 
-/// State of NSCC for one connection. Times are in picoseconds, sizes in wire bytes.
+/// NSCC's parameters, scaled to a connection's environment.
 #[derive(Clone, Copy, Debug)]
-pub struct Nscc {
-    // Constants.
+struct Constants {
     alpha: f64,
     fair: f64,
     eta: f64,
@@ -132,7 +131,12 @@ pub struct Nscc {
     quick_delay: Span,
     fast_delay: Span,
     config_base_rtt: Span,
-    // State.
+}
+
+/// State of NSCC for one connection. Times are in picoseconds, sizes in wire bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Nscc {
+    constants: Constants,
     window: f64,
     /// Average queueing delay.
     average: f64,
@@ -185,18 +189,20 @@ impl Nscc {
         }
         let never = Span(u64::MAX);
         let mut nscc = Nscc {
-            alpha: config.proportional_increase * a * b * packet / target.0 as f64,
-            fair: config.fair_increase * a * packet,
-            eta: config.eta * a * packet,
-            gamma: config.gamma,
-            keep: config.decrease_keep,
-            fast_scale: config.fast_increase * a,
-            weight: config.average_weight,
-            window_per_ps: config.window_max_bdp * environment.rate.0 as f64 / 8e12,
-            target,
-            quick_delay: if environment.trimming { never } else { target.scaled(config.quick_delay_targets) },
-            fast_delay: config.fast_delay,
-            config_base_rtt: base_rtt,
+            constants: Constants {
+                alpha: config.proportional_increase * a * b * packet / target.0 as f64,
+                fair: config.fair_increase * a * packet,
+                eta: config.eta * a * packet,
+                gamma: config.gamma,
+                keep: config.decrease_keep,
+                fast_scale: config.fast_increase * a,
+                weight: config.average_weight,
+                window_per_ps: config.window_max_bdp * environment.rate.0 as f64 / 8e12,
+                target,
+                quick_delay: if environment.trimming { never } else { target.scaled(config.quick_delay_targets) },
+                fast_delay: config.fast_delay,
+                config_base_rtt: base_rtt,
+            },
             window: 0.0,
             average: 0.0,
             increment: 0.0,
@@ -230,12 +236,12 @@ impl Nscc {
 
     /// The largest window, for the base RTT measured so far.
     fn window_max(&self) -> f64 {
-        let window = self.window_per_ps * self.base_rtt.0 as f64;
+        let window = self.constants.window_per_ps * self.base_rtt.0 as f64;
         if window < self.packet() { self.packet() } else { window }
     }
 
     fn average_in(&mut self, delay: f64) {
-        self.average = self.weight * delay + (1.0 - self.weight) * self.average;
+        self.average = self.constants.weight * delay + (1.0 - self.constants.weight) * self.average;
     }
 
     /// Adds a round trip to the average. Returns its queueing delay, or the average if there is no certain round trip.
@@ -245,7 +251,7 @@ impl Nscc {
             self.base_rtt = rtt;
         }
         let delay = Span(rtt.0 - self.base_rtt.0);
-        if !marked && delay > self.target {
+        if !marked && delay > self.constants.target {
             self.average_in(DRAINED_SHARE * self.base_rtt.0 as f64);
         } else {
             self.average_in(delay.0 as f64);
@@ -265,7 +271,7 @@ impl Nscc {
         if self.to_ignore > 0 && marked {
             done = true;
         } else if self.quick_end == Time::NEVER || now >= self.quick_end {
-            let suspicious = self.trigger || loss || delay > self.quick_delay;
+            let suspicious = self.trigger || loss || delay > self.constants.quick_delay;
             let gate = self.window_max() / (1u64 << self.choices.quick_gate()) as f64;
             if self.quick_end != Time::NEVER && suspicious && (self.achieved as f64) < gate {
                 self.cut = if self.trigger || loss { Cut::Loss } else { Cut::Delay };
@@ -275,7 +281,7 @@ impl Nscc {
                 done = true;
             }
             self.achieved = 0;
-            self.quick_end = now + self.base_rtt + self.target;
+            self.quick_end = now + self.base_rtt + self.constants.target;
         }
         if done {
             self.forget_increase();
@@ -285,10 +291,10 @@ impl Nscc {
 
     /// After a whole window without queueing delay, grows in proportion to the acknowledged bytes.
     fn fast_increase(&mut self, bytes: Bytes, delay: Span) -> bool {
-        if delay < self.fast_delay {
+        if delay < self.constants.fast_delay {
             self.fast_count += bytes.0;
             if self.fast || self.fast_count as f64 > self.window {
-                self.window += bytes.0 as f64 * self.fast_scale;
+                self.window += bytes.0 as f64 * self.constants.fast_scale;
                 self.limit();
                 self.fast = true;
                 return true;
@@ -303,10 +309,10 @@ impl Nscc {
     fn decrease(&mut self, now: Time) {
         self.fast = false;
         self.fast_count = 0;
-        let target = self.target.0 as f64;
+        let target = self.constants.target.0 as f64;
         if self.average > target && now.since(self.last_decrease) > self.base_rtt {
-            let factor = 1.0 - self.gamma * (self.average - target) / self.average;
-            self.window = at_least(self.window * at_least(factor, self.keep), self.packet());
+            let factor = 1.0 - self.constants.gamma * (self.average - target) / self.average;
+            self.window = at_least(self.window * at_least(factor, self.constants.keep), self.packet());
             self.last_decrease = now;
             self.cut = Cut::Delay;
         }
@@ -322,8 +328,8 @@ impl Nscc {
     /// Applies the increases collected so far.
     fn fulfil(&mut self, now: Time) {
         self.window += self.increment / self.window;
-        if now.since(self.last_adjust) >= self.config_base_rtt {
-            self.window += self.eta;
+        if now.since(self.last_adjust) >= self.constants.config_base_rtt {
+            self.window += self.constants.eta;
             self.last_adjust = now;
         }
         self.limit();
@@ -346,18 +352,19 @@ impl Congestion for Nscc {
         if self.quick_adapt(now, false, marked, delay, in_flight) {
             return;
         }
-        match (marked, delay >= self.target) {
-            (false, true) => self.increment += self.fair * bytes.0 as f64,
+        match (marked, delay >= self.constants.target) {
+            (false, true) => self.increment += self.constants.fair * bytes.0 as f64,
             (false, false) => {
                 if !self.fast_increase(bytes, delay) {
-                    self.increment += self.alpha * bytes.0 as f64 * (self.target.0 - delay.0) as f64;
+                    self.increment +=
+                        self.constants.alpha * bytes.0 as f64 * (self.constants.target.0 - delay.0) as f64;
                 }
             }
             (true, true) => self.decrease(now),
             // A mark without delay: one path is busy, not all. The path selector reacts.
             (true, false) => {}
         }
-        if now.since(self.last_adjust) >= self.config_base_rtt || self.received > self.adjust_bytes {
+        if now.since(self.last_adjust) >= self.constants.config_base_rtt || self.received > self.adjust_bytes {
             self.fulfil(now);
         }
     }
@@ -366,7 +373,7 @@ impl Congestion for Nscc {
         self.to_ignore = self.to_ignore.saturating_sub(loss.bytes.0);
         match loss.kind {
             LossKind::Trimmed { last_hop } => {
-                self.average_in(self.config_base_rtt.0 as f64);
+                self.average_in(self.constants.config_base_rtt.0 as f64);
                 self.trigger = true;
                 let exempt = last_hop && self.choices.has_credit();
                 if !self.quick_adapt(loss.now, true, true, Span::ZERO, loss.in_flight) && !exempt {

@@ -60,18 +60,30 @@ const OUTLIER_GAIN: f32 = 0.0125;
 /// With pacing, the smallest window in packets: ours, as Swift's.
 const PACED_WINDOW_MIN: f64 = 1.0 / 128.0;
 
-/// STrack's window.
+/// STrack's parameters, scaled to a connection's environment.
 #[derive(Clone, Copy, Debug)]
-pub struct Strack {
+struct Constants {
     alpha: f64,
     beta: f64,
     eta: f64,
-    window: f64,
+    gamma: f32,
+    keep: f32,
+    gain: f32,
+    drained: f32,
     window_max: f64,
-    /// Average queueing delay over all paths, picoseconds.
-    average: f64,
     target: Span,
     target_high: Span,
+    packet: u32,
+    loss_limit: u32,
+}
+
+/// STrack's window.
+#[derive(Clone, Copy, Debug)]
+pub struct Strack {
+    constants: Constants,
+    window: f64,
+    /// Average queueing delay over all paths, picoseconds.
+    average: f64,
     base_rtt: Span,
     /// The queueing delay of the last certain round trip.
     delay: Span,
@@ -80,17 +92,11 @@ pub struct Strack {
     decreased_at: Time,
     eta_at: Time,
     lost_since: Time,
-    gamma: f32,
-    keep: f32,
-    gain: f32,
-    drained: f32,
     /// Wire bytes acknowledged in the last base RTT; 0 if not known.
     achieved: u32,
     received: u32,
-    packet: u32,
     /// Wire bytes lost since `lost_since`; above `loss_limit` they are subtracted from the window.
     lost: u32,
-    loss_limit: u32,
     pacing: bool,
     cut: Cut,
 }
@@ -107,19 +113,22 @@ impl Strack {
         let bdp = environment.bdp().0 as f64;
         let window_max = at_least(config.window_max_bdp * bdp, packet);
         Strack {
-            alpha: config.alpha * a * packet / target.0 as f64,
-            beta: config.beta * a * packet,
-            eta: config.eta * a * packet,
-            gamma: config.gamma as f32,
-            keep: config.decrease_keep as f32,
-            gain: config.average_gain as f32,
-            drained: config.drained_share as f32,
+            constants: Constants {
+                alpha: config.alpha * a * packet / target.0 as f64,
+                beta: config.beta * a * packet,
+                eta: config.eta * a * packet,
+                gamma: config.gamma as f32,
+                keep: config.decrease_keep as f32,
+                gain: config.average_gain as f32,
+                drained: config.drained_share as f32,
+                window_max,
+                target,
+                target_high: target.scaled(config.target_high),
+                packet: environment.packet.0.clamp(1, u64::from(u32::MAX)) as u32,
+                loss_limit: if config.loss_share > 0.0 { (window_max * config.loss_share) as u32 } else { u32::MAX },
+            },
             window: at_least(config.window_first_bdp * bdp, packet).min(window_max),
-            window_max,
-            packet: environment.packet.0.clamp(1, u64::from(u32::MAX)) as u32,
             average: 0.0,
-            target,
-            target_high: target.scaled(config.target_high),
             base_rtt,
             delay: Span::ZERO,
             achieved: 0,
@@ -130,7 +139,6 @@ impl Strack {
             eta_at: Time::ZERO,
             lost_since: Time::ZERO,
             lost: 0,
-            loss_limit: if config.loss_share > 0.0 { (window_max * config.loss_share) as u32 } else { u32::MAX },
             pacing: config.pacing,
             cut: Cut::Never,
         }
@@ -142,10 +150,10 @@ impl Strack {
         self.base_rtt = Span(self.base_rtt.0.min(rtt.0.max(1)));
         let delay = Span(rtt.0.saturating_sub(self.base_rtt.0));
         self.delay = delay;
-        let drained = !marked && delay > self.target && self.drained >= 0.0;
-        let sample = if drained { f64::from(self.drained) * self.base_rtt.0 as f64 } else { delay.0 as f64 };
+        let drained = !marked && delay > self.constants.target && self.constants.drained >= 0.0;
+        let sample = if drained { f64::from(self.constants.drained) * self.base_rtt.0 as f64 } else { delay.0 as f64 };
         let outlier = delay.0 > self.base_rtt.0.saturating_mul(OUTLIER_RTTS);
-        let gain = if outlier && self.gain > OUTLIER_GAIN { OUTLIER_GAIN } else { self.gain };
+        let gain = if outlier && self.constants.gain > OUTLIER_GAIN { OUTLIER_GAIN } else { self.constants.gain };
         self.average += f64::from(gain) * (sample - self.average);
         delay
     }
@@ -176,16 +184,16 @@ impl Strack {
     }
 
     fn decrease(&mut self, now: Time, delay: Span) {
-        let target = self.target.0 as f64;
-        if delay <= self.target || self.average <= target || !self.may_decrease(now) {
+        let target = self.constants.target.0 as f64;
+        if delay <= self.constants.target || self.average <= target || !self.may_decrease(now) {
             return;
         }
         self.cut = Cut::Delay;
-        if delay > self.target_high && self.reset(now) {
+        if delay > self.constants.target_high && self.reset(now) {
             return;
         }
-        let factor = 1.0 - f64::from(self.gamma) * (self.average - target) / self.average;
-        self.window *= at_least(factor, f64::from(self.keep));
+        let factor = 1.0 - f64::from(self.constants.gamma) * (self.average - target) / self.average;
+        self.window *= at_least(factor, f64::from(self.constants.keep));
         self.decreased_at = now;
     }
 
@@ -198,16 +206,16 @@ impl Strack {
         let before = self.lost;
         let bytes = loss.bytes.0.min(u64::from(u32::MAX)) as u32;
         self.lost = before.saturating_add(bytes);
-        if self.lost > self.loss_limit {
+        if self.lost > self.constants.loss_limit {
             self.cut = Cut::Loss;
-            self.window -= f64::from(if before > self.loss_limit { bytes } else { self.lost });
+            self.window -= f64::from(if before > self.constants.loss_limit { bytes } else { self.lost });
         }
     }
 
     fn limit(&mut self) {
-        let packet = f64::from(self.packet);
+        let packet = f64::from(self.constants.packet);
         let least = if self.pacing { packet * PACED_WINDOW_MIN } else { packet };
-        self.window = at_least(self.window, least).min(self.window_max);
+        self.window = at_least(self.window, least).min(self.constants.window_max);
     }
 }
 
@@ -220,14 +228,14 @@ impl Congestion for Strack {
         let share = bytes.0 as f64 / self.window;
         if marked {
             self.decrease(now, delay);
-        } else if delay > self.target_high {
+        } else if delay > self.constants.target_high {
             // A long delay without a mark: the queue has drained meanwhile, so the window grows.
-            self.window += self.beta * share;
-        } else if delay < self.target {
-            self.window += self.alpha * (self.target.0 - delay.0) as f64 * share;
+            self.window += self.constants.beta * share;
+        } else if delay < self.constants.target {
+            self.window += self.constants.alpha * (self.constants.target.0 - delay.0) as f64 * share;
         }
         if now.since(self.eta_at) >= self.base_rtt {
-            self.window += self.eta;
+            self.window += self.constants.eta;
             self.eta_at = now;
         }
         self.limit();
@@ -237,7 +245,7 @@ impl Congestion for Strack {
         match loss.kind {
             // A loss found by later packets counts as heavy congestion only if the delay is high too.
             LossKind::Inferred => {
-                if self.delay > self.target_high && self.may_decrease(loss.now) {
+                if self.delay > self.constants.target_high && self.may_decrease(loss.now) {
                     self.cut = Cut::Loss;
                     self.reset(loss.now);
                 }
@@ -256,7 +264,7 @@ impl Congestion for Strack {
     }
 
     fn rate(&mut self, _: Time) -> Option<Rate> {
-        if !self.pacing || self.window >= f64::from(self.packet) {
+        if !self.pacing || self.window >= f64::from(self.constants.packet) {
             return None;
         }
         let rtt = self.base_rtt + self.delay;

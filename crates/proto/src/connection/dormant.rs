@@ -156,8 +156,8 @@ impl Connection {
         Some(DormantConnection {
             kind: Arc::clone(&self.kind),
             random: self.random,
-            peer: self.peer,
-            peer_connection: self.peer_connection,
+            peer: self.peer.0,
+            peer_connection: self.peer.1,
             sent: sent.next,
             received,
             newest: sent.newest,

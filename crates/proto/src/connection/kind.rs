@@ -8,21 +8,27 @@ use crate::units::Span;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// A profile in an environment, and the facts that follow from the two. All connections of this kind share it, also those of
-/// other hosts ([`crate::Endpoint::learn_from`]).
-pub(crate) struct Kind {
-    /// A packet that is sent again takes another path than before, where there is one.
-    pub(super) retries_elsewhere: bool,
-    /// The receiver reports persistently bad paths to the sender.
-    pub(super) shuns: bool,
+/// The answers that every packet needs: a connection has a copy of them in its first cache line.
+#[derive(Clone, Copy)]
+pub(crate) struct Habits {
     /// The path selector has timers or probes of its own.
     pub(super) watches_paths: bool,
     /// Congestion control has a rate, or must see each packet as it is sent.
     pub(super) paces: bool,
-    /// Bad paths are also probed while nothing is sent.
-    pub(super) probes_idle: bool,
+    /// The receiver reports persistently bad paths to the sender.
+    pub(super) shuns: bool,
+    /// A packet that is sent again takes another path than before, where there is one.
+    pub(super) retries_elsewhere: bool,
     /// Control messages take the place of acknowledgements.
     pub(crate) is_one_way: bool,
+}
+
+/// A profile in an environment, and the facts that follow from the two. All connections of this kind share it, also those of
+/// other hosts ([`crate::Endpoint::learn_from`]).
+pub(crate) struct Kind {
+    pub(crate) habits: Habits,
+    /// Bad paths are also probed while nothing is sent.
+    pub(super) probes_idle: bool,
     /// The smallest window in wire bytes. A receiver that acknowledges whole chunks must be sent whole chunks.
     pub(super) window_min: u64,
     /// Congestion control reads the records of switches.
@@ -56,12 +62,14 @@ impl Kind {
             || profile.congestion.wants_counts()
             || profile.transport.sleep_after == Span::ZERO;
         Kind {
-            retries_elsewhere: mrc.is_some(),
-            shuns: profile.wire == WireFormat::Mrc && mrc.is_some_and(|config| config.shun_marks > 0),
-            watches_paths: mrc.is_some() || profile.path.policy().is_none(),
-            paces: profile.congestion.paces(),
+            habits: Habits {
+                watches_paths: mrc.is_some() || profile.path.policy().is_none(),
+                paces: profile.congestion.paces(),
+                shuns: profile.wire == WireFormat::Mrc && mrc.is_some_and(|config| config.shun_marks > 0),
+                retries_elsewhere: mrc.is_some(),
+                is_one_way: profile.reliability.is_one_way(),
+            },
             probes_idle: mrc.is_some_and(|config| config.probe_idle),
-            is_one_way: profile.reliability.is_one_way(),
             reads_telemetry: profile.congestion.reads_telemetry(),
             window_min: profile.reliability.chunk_packets() * environment.packet.0,
             credit,

@@ -9,10 +9,10 @@ use crate::units::Time;
 
 impl Connection {
     /// A packet arrived by `path`: does this end consider that path persistently bad? Most profiles never do
-    /// (`self.shuns` is false).
+    /// (`Habits::shuns` is false).
     #[inline]
     pub(super) fn shuns(&mut self, path: PathId, marked: bool) -> bool {
-        self.shuns && self.path.manager_mut().is_some_and(|manager| manager.is_to_shun(path, marked))
+        self.habits.shuns && self.path.manager_mut().is_some_and(|manager| manager.is_to_shun(path, marked))
     }
 
     /// The set of our NIC's ports that are up has changed to `up`.

@@ -65,7 +65,7 @@ pub(super) fn body(title: &str, rows: &[Row], scenario: &str) -> String {
     }
     out.push_str("<div class=\"charts\">\n");
     let reports: Vec<(&str, &Report)> = shown.iter().map(|r| (r.label.as_str(), &r.report)).collect();
-    if reports.iter().any(|(_, r)| !r.fct_cdf.is_empty()) {
+    if reports.iter().any(|(_, r)| !r.curves.fct_cdf.is_empty()) {
         out.push_str(&completion(&reports));
     }
     out.push_str(&goodput(&shown));
@@ -121,7 +121,7 @@ fn common_remarks(rows: &[Row]) -> String {
 /// The scenario's description, and the fabric if all runs have the same.
 fn lead(rows: &[Row]) -> String {
     let Some(first) = rows.first() else { return String::new() };
-    let about = first.report.description.trim_end_matches('.');
+    let about = first.report.head.description.trim_end_matches('.');
     let fabric = fabric_line(&first.report);
     let same = rows.iter().all(|row| fabric_line(&row.report) == fabric);
     let parts =
@@ -305,7 +305,7 @@ fn common_faults(rows: &[Row]) -> &[FaultFacts] {
 }
 
 fn goodput(rows: &[Row]) -> String {
-    let series: Vec<_> = rows.iter().filter_map(|r| Some((r, r.report.series.as_ref()?))).collect();
+    let series: Vec<_> = rows.iter().filter_map(|r| Some((r, r.report.curves.series.as_ref()?))).collect();
     if series.is_empty() {
         return String::new();
     }
@@ -322,7 +322,7 @@ fn goodput(rows: &[Row]) -> String {
 
 fn queues(rows: &[Row]) -> String {
     let fullest = |row: &Row| -> Option<(f64, Vec<u64>)> {
-        let series = row.report.series.as_ref()?;
+        let series = row.report.curves.series.as_ref()?;
         let n = series.goodput_gbps.len();
         let at = |i: usize| series.groups.iter().filter_map(|g| g.queued_max_bytes.get(i)).copied().max().unwrap_or(0);
         Some((series.every_us, (0..n).map(at).collect()))
@@ -346,7 +346,7 @@ fn queues(rows: &[Row]) -> String {
 fn uplinks(rows: &[Row]) -> String {
     let mut curves = Vec::new();
     for (i, row) in rows.iter().enumerate() {
-        let Some(series) = &row.report.series else { continue };
+        let Some(series) = &row.report.curves.series else { continue };
         let up: Vec<_> = series
             .groups
             .iter()
@@ -365,13 +365,13 @@ fn uplinks(rows: &[Row]) -> String {
 
 /// Goodput of the watched flow, if it is the same in all runs and not their only flow.
 fn watched_flow(rows: &[Row]) -> String {
-    let of = |row: &Row| row.report.series.as_ref()?.watched.as_ref().map(|w| w.name.clone());
+    let of = |row: &Row| row.report.curves.series.as_ref()?.watched.as_ref().map(|w| w.name.clone());
     let name = rows.first().and_then(of).filter(|name| rows.iter().all(|row| of(row).as_ref() == Some(name)));
     let Some(name) = name.filter(|_| rows.iter().all(|row| row.report.flows.total > 1)) else { return String::new() };
     let runs: Vec<_> = rows
         .iter()
         .enumerate()
-        .filter_map(|(i, row)| Some((row.label.clone(), i, row.report.series.as_ref()?)))
+        .filter_map(|(i, row)| Some((row.label.clone(), i, row.report.curves.series.as_ref()?)))
         .collect();
     goodputs("watched", &format!("Goodput of {name}"), &runs, common_faults(rows))
 }
@@ -408,7 +408,7 @@ fn trouble(rows: &[Row]) -> String {
 /// Least busy to busiest link of each tier, all planes together, one bar per run.
 fn utilisation(rows: &[Row]) -> String {
     let mut tiers: Vec<String> = Vec::new();
-    for g in rows.iter().flat_map(|r| &r.report.links) {
+    for g in rows.iter().flat_map(|r| &r.report.load.links) {
         let tier = g.name.split(".p").next().unwrap_or_default().to_string();
         if !tiers.contains(&tier) {
             tiers.push(tier);
@@ -419,7 +419,7 @@ fn utilisation(rows: &[Row]) -> String {
         .map(|tier| {
             let ranges = rows.iter().enumerate().map(|(i, row)| {
                 let same: Vec<_> =
-                    row.report.links.iter().filter(|g| g.name.split(".p").next() == Some(&tier)).collect();
+                    row.report.load.links.iter().filter(|g| g.name.split(".p").next() == Some(&tier)).collect();
                 let low = same.iter().map(|g| g.utilisation_min).fold(f64::INFINITY, f64::min);
                 let high = same.iter().map(|g| g.utilisation_max).fold(0.0, f64::max);
                 let mark = same.iter().map(|g| g.utilisation).sum::<f64>() / same.len().max(1) as f64;
@@ -442,15 +442,15 @@ fn utilisation(rows: &[Row]) -> String {
 }
 
 fn footer(rows: &[Row]) -> String {
-    let known = rows.iter().filter(|r| !r.report.digest.is_empty());
+    let known = rows.iter().filter(|r| !r.report.head.digest.is_empty());
     let digests: Vec<String> =
-        known.map(|r| format!("{} {}", escape(&r.label), escape(&r.report.digest))).take(OVERLAID + 1).collect();
+        known.map(|r| format!("{} {}", escape(&r.label), escape(&r.report.head.digest))).take(OVERLAID + 1).collect();
     let digests = if digests.len() > OVERLAID {
         "digests: in the table's CSV".to_string()
     } else {
         format!("digests: {}", digests.join(", "))
     };
-    let version = rows.first().map_or("", |r| r.report.version.as_str());
+    let version = rows.first().map_or("", |r| r.report.head.version.as_str());
     format!(
         "<footer>Strandway {} · {}. The same scenario and seed give the same digest on any machine and number of \
          threads.</footer>\n",

@@ -63,7 +63,7 @@ fn services(first: &Report) -> Vec<Metric> {
         ("ttft.p999", "time to first token, 99.9th percentile", "us", false, |s| s.ttft_us.p999),
         ("ttft.p50", "time to first token, median", "us", false, |s| s.ttft_us.p50),
         ("tbt.p99", "time between tokens, 99th percentile", "us", false, |s| s.tbt_us.p99),
-        ("good", "requests that met both bounds", "%", true, |s| s.slo_share.map(|share| 100.0 * share)),
+        ("good", "requests that met both bounds", "%", true, |s| s.slo.slo_share.map(|share| 100.0 * share)),
         ("tokens", "tokens per second and GPU", "/s", true, |s| s.tokens_per_s_gpu),
     ];
     let of = |service: &ServiceFacts| {
@@ -116,17 +116,19 @@ pub(super) fn metrics(rows: &[Row]) -> Vec<Metric> {
     }
     // If a run did not finish, the time of its slowest flow is unknown.
     let finished = |r: &Report| r.flows.finished == r.flows.total;
-    metrics.push(Metric::new("max", "slowest flow", "us", move |r| r.fct_us.max.filter(|_| finished(r))));
-    metrics.push(Metric::new("p99", "99th percentile", "us", move |r| r.fct_us.p99.filter(|_| finished(r))));
-    metrics.push(Metric::new("p50", "median", "us", move |r| r.fct_us.p50.filter(|_| finished(r))));
-    metrics.push(Metric::new("mean", "mean", "us", move |r| r.fct_us.mean.filter(|_| finished(r))));
+    metrics.push(Metric::new("max", "slowest flow", "us", move |r| r.times.fct_us.max.filter(|_| finished(r))));
+    metrics.push(Metric::new("p99", "99th percentile", "us", move |r| r.times.fct_us.p99.filter(|_| finished(r))));
+    metrics.push(Metric::new("p50", "median", "us", move |r| r.times.fct_us.p50.filter(|_| finished(r))));
+    metrics.push(Metric::new("mean", "mean", "us", move |r| r.times.fct_us.mean.filter(|_| finished(r))));
     for class in first.classes.iter().filter(|_| first.classes.len() > 1) {
         let name = class.name.clone();
         metrics.push(Metric::new(format!("{name}.max"), format!("{name}: slowest flow"), "us", move |r| {
             r.classes.iter().find(|c| c.name == name && c.finished == c.total)?.fct_us.max
         }));
     }
-    metrics.push(Metric::new("goodput", "goodput per host", "Gb/s", |r| Some(r.goodput_gbps.mean_per_host)).higher());
+    metrics.push(
+        Metric::new("goodput", "goodput per host", "Gb/s", |r| Some(r.times.goodput_gbps.mean_per_host)).higher(),
+    );
     metrics.push(Metric::new("resent", "sent again", "%", |r| Some(100.0 * r.packets.retransmitted_share)));
     type Pick = fn(&Report) -> u64;
     let counts: [(&str, Pick); 7] = [
@@ -154,7 +156,7 @@ fn slowest_collective(report: &Report) -> Option<f64> {
 
 /// True if the runs can be ranked. Simulated and measured runs are compared but not ranked.
 pub(super) fn ranked(rows: &[Row]) -> bool {
-    rows.windows(2).all(|pair| pair[0].report.world == pair[1].report.world)
+    rows.windows(2).all(|pair| pair[0].report.head.world == pair[1].report.head.world)
 }
 
 /// The data for `sweep.js`, and the element that it fills.
@@ -174,7 +176,7 @@ pub(super) fn explorer(rows: &[Row], metrics: &[Metric], keys: &Keys) -> String 
         let values: BTreeMap<&str, Option<f64>> =
             metrics.iter().map(|m| (m.name.as_str(), m.of(&row.report))).collect();
         let missed = row.report.expect.iter().filter(|e| !e.met).count();
-        let (end, digest) = (&row.report.end, &row.report.digest);
+        let (end, digest) = (&row.report.head.end, &row.report.head.digest);
         json!({ "label": row.label, "set": set, "values": values, "end": end, "digest": digest, "missed": missed })
     };
     let data = json!({
@@ -318,7 +320,7 @@ mod tests {
         assert!(ranked(&comparison));
         let mut worlds = [row("simulated", &[]), row("namespaces", &[])];
         assert_eq!(Keys::of(&worlds).label(1), "namespaces");
-        worlds[1].report.world = "namespaces".into();
+        worlds[1].report.head.world = "namespaces".into();
         assert!(!ranked(&worlds));
     }
 

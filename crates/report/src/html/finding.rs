@@ -45,13 +45,13 @@ fn without_cost(report: &Report) -> String {
             "{} of {} flows did not finish: the run ended with “{}”.",
             count(left),
             count(f.total),
-            report.end
+            report.head.end
         );
     }
-    let max = duration(report.fct_us.max);
+    let max = duration(report.times.fct_us.max);
     if f.total == 1 && report.collectives.is_empty() {
         let bound =
-            report.slowdown.max.map_or(String::new(), |slow| format!(", {} times its lower bound", times(slow)));
+            report.times.slowdown.max.map_or(String::new(), |slow| format!(", {} times its lower bound", times(slow)));
         return format!("The flow took {max}{bound}.");
     }
     let collectives = report.slowest_collectives();
@@ -61,7 +61,7 @@ fn without_cost(report: &Report) -> String {
         let others = if others { format!(" All {} flows finished.", count(f.total)) } else { String::new() };
         return sentence + &others;
     }
-    let alone = report.slowdown.max;
+    let alone = report.times.slowdown.max;
     let alone = alone.map_or(String::new(), |slow| format!(", at most {} times as long as alone", times(slow)));
     format!("All {} flows finished; the slowest took {max}{alone}.", count(f.total))
 }
@@ -76,7 +76,7 @@ fn of_jobs(report: &Report) -> Option<String> {
             1 => of_one,
             n => format!("{n} of {} jobs did not end; {of_one}", report.jobs.len()),
         };
-        return Some(format!("{jobs}: the run ended with “{}”.", report.end));
+        return Some(format!("{jobs}: the run ended with “{}”.", report.head.end));
     }
     if let [job] = &report.jobs[..] {
         return jobs::finding(job);
@@ -168,7 +168,7 @@ fn collective_cards(report: &Report, slowest: &CollectiveFacts, time: f64, all: 
         vec![(duration(Some(time)), which), (times(time / slowest.bound_us), "times its lower bound".to_string())];
     cards.extend(slowest.busbw.map(|bus| (format!("{bus:.1} GB/s"), "bus bandwidth".to_string())));
     cards.push(finished(report));
-    cards.push((gbps(report.goodput_gbps.mean_per_host), "goodput per sending host".into()));
+    cards.push((gbps(report.times.goodput_gbps.mean_per_host), "goodput per sending host".into()));
     cards.push((percent(report.packets.retransmitted_share), "of data packets sent again".into()));
     cards
 }
@@ -176,10 +176,10 @@ fn collective_cards(report: &Report, slowest: &CollectiveFacts, time: f64, all: 
 fn flow_cards(report: &Report) -> Vec<(String, String)> {
     vec![
         finished(report),
-        (duration(report.fct_us.p50), "median completion time".into()),
-        (duration(report.fct_us.p99), "99th percentile".into()),
-        (duration(report.fct_us.max), "slowest flow".into()),
-        (gbps(report.goodput_gbps.mean_per_host), "goodput per sending host".into()),
+        (duration(report.times.fct_us.p50), "median completion time".into()),
+        (duration(report.times.fct_us.p99), "99th percentile".into()),
+        (duration(report.times.fct_us.max), "slowest flow".into()),
+        (gbps(report.times.goodput_gbps.mean_per_host), "goodput per sending host".into()),
         (percent(report.packets.retransmitted_share), "of data packets sent again".into()),
     ]
 }

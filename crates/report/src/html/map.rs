@@ -54,7 +54,7 @@ struct Drawn<'a> {
 /// The picture of one or several runs of the same fabric; empty if a run has no map, or if fabrics differ.
 pub(super) fn of_runs(runs: &[(&str, &Report)]) -> String {
     let maps: Option<Vec<(&str, &MapFacts)>> =
-        runs.iter().map(|(label, report)| Some((*label, report.map.as_ref()?))).collect();
+        runs.iter().map(|(label, report)| Some((*label, report.curves.map.as_ref()?))).collect();
     let Some(maps) = maps.filter(|maps| !maps.is_empty()) else { return String::new() };
     let first = maps[0].1;
     let alike = |map: &MapFacts| {

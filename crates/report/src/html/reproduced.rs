@@ -164,7 +164,8 @@ fn charts(charts: &[Chart], section: Option<&String>) -> String {
             }),
             ChartKind::Goodput => {
                 let runs = chart.runs.iter().enumerate();
-                let runs = runs.filter_map(|(colour, r)| Some((r.name.clone(), colour, r.report.series.as_ref()?)));
+                let runs =
+                    runs.filter_map(|(colour, r)| Some((r.name.clone(), colour, r.report.curves.series.as_ref()?)));
                 watched::goodputs(&format!("goodput{i}"), &chart.title, &runs.collect::<Vec<_>>(), &[])
             }
         })
@@ -175,13 +176,13 @@ fn charts(charts: &[Chart], section: Option<&String>) -> String {
 /// A chart of the watched connection of the first run.
 fn of_first(chart: &Chart, draw: impl Fn(&str, &SeriesFacts, &WatchedFacts, &[FaultFacts]) -> String) -> String {
     let Some(report) = chart.runs.first().map(|run| &run.report) else { return String::new() };
-    let both = report.series.as_ref().and_then(|series| Some((series, series.watched.as_ref()?)));
+    let both = report.curves.series.as_ref().and_then(|series| Some((series, series.watched.as_ref()?)));
     both.map(|(series, watched)| draw(&chart.title, series, watched, &report.faults)).unwrap_or_default()
 }
 
 /// The completion times of all runs in one chart.
 fn completion(id: &str, chart: &Chart) -> String {
-    let points = || chart.runs.iter().flat_map(|r| &r.report.fct_cdf).map(|p| p[0]);
+    let points = || chart.runs.iter().flat_map(|r| &r.report.curves.fct_cdf).map(|p| p[0]);
     let (least, most) = (points().fold(f64::INFINITY, f64::min), points().fold(0.0, f64::max));
     let (unit, size) = time_unit(most);
     let span = (most - least).max(most * 0.02);
@@ -189,7 +190,7 @@ fn completion(id: &str, chart: &Chart) -> String {
         let flows = &run.report.flows;
         // The curve stays below 100 % if flows did not finish.
         let share = 100.0 * flows.finished as f64 / flows.total.max(1) as f64;
-        let points = run.report.fct_cdf.iter().map(|p| (p[0] / size, share * p[1])).collect();
+        let points = run.report.curves.fct_cdf.iter().map(|p| (p[0] / size, share * p[1])).collect();
         Curve { name: run.name.clone(), colour, points }
     };
     let lines = Lines {

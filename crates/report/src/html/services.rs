@@ -74,7 +74,7 @@ pub(super) fn finding(services: &[ServiceFacts]) -> Option<String> {
         let (ended, all) = (count(service.ended), count(service.requests));
         return Some(format!("{ended} of {all} requests of {} ended.", service.name));
     }
-    let share = service.slo_share.map_or("–".to_string(), percent);
+    let share = service.slo.slo_share.map_or("–".to_string(), percent);
     Some(format!(
         "99 % of requests had their first token within {}, 99.9 % within {}; {share} met both bounds.",
         duration(service.ttft_us.p99),
@@ -93,7 +93,7 @@ pub(super) fn cards(report: &Report) -> Option<String> {
         ),
         (duration(service.tbt_us.p99), "between tokens (99th percentile)".to_string()),
         (
-            service.goodput_per_s.map_or("–".to_string(), |rate| format!("{rate:.2}")),
+            service.slo.goodput_per_s.map_or("–".to_string(), |rate| format!("{rate:.2}")),
             "good requests per second".to_string(),
         ),
         (

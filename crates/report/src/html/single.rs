@@ -10,8 +10,11 @@ use crate::text::{collective_rows, fabric_line};
 use crate::{FaultFacts, GroupSeriesFacts, Report, SeriesFacts, cost};
 
 pub(super) fn body(report: &Report) -> String {
-    let mut out =
-        heading(&format!("{} · profile {}", report.scenario, report.profile), &finding::finding(report), &lead(report));
+    let mut out = heading(
+        &format!("{} · profile {}", report.head.scenario, report.head.profile),
+        &finding::finding(report),
+        &lead(report),
+    );
     out.push_str(&finding::cards(report));
     out.push_str(&remarks(report));
     let whole = report.approximate.is_none();
@@ -37,10 +40,10 @@ fn of_all_flows(report: &Report) -> String {
     out.push_str(&collectives(collective_rows(report)));
     out.push_str(&why::chart(&report.why));
     out.push_str("<h2>Over time</h2><div class=\"charts\">\n");
-    if !report.fct_cdf.is_empty() {
-        out.push_str(&completion(&[(report.profile.as_str(), report)]));
+    if !report.curves.fct_cdf.is_empty() {
+        out.push_str(&completion(&[(report.head.profile.as_str(), report)]));
     }
-    if let Some(series) = &report.series {
+    if let Some(series) = &report.curves.series {
         let faults = &report.faults;
         out.push_str(&goodput(series, faults));
         out.push_str(&queues(series, faults));
@@ -95,10 +98,10 @@ fn lead(report: &Report) -> String {
         (true, false) => "No port counted a dropped or trimmed packet".to_string(),
         (false, _) => format!("Packets: {}", told.join(", ")),
     };
-    let about = if report.description.is_empty() {
+    let about = if report.head.description.is_empty() {
         String::new()
     } else {
-        format!("{}. ", report.description.trim_end_matches('.'))
+        format!("{}. ", report.head.description.trim_end_matches('.'))
     };
     if report.approximate.is_some() {
         return format!("{about}{}.", fabric_line(report));
@@ -122,7 +125,7 @@ fn unfinished(report: &Report) -> String {
 
 /// Completion-time curves of one or several runs.
 pub(super) fn completion(reports: &[(&str, &Report)]) -> String {
-    let points = || reports.iter().flat_map(|(_, r)| &r.fct_cdf).map(|p| p[0]);
+    let points = || reports.iter().flat_map(|(_, r)| &r.curves.fct_cdf).map(|p| p[0]);
     let (least, most) = (points().fold(f64::INFINITY, f64::min), points().fold(0.0, f64::max));
     let (unit, size) = time_unit(most);
     let log = most / least.max(1e-9) > 8.0;
@@ -137,6 +140,7 @@ pub(super) fn completion(reports: &[(&str, &Report)]) -> String {
             colour: i,
             // The curve stays below 100 % if flows did not finish.
             points: r
+                .curves
                 .fct_cdf
                 .iter()
                 .map(|p| (p[0] / size, 100.0 * p[1] * r.flows.finished as f64 / r.flows.total.max(1) as f64))
@@ -267,7 +271,7 @@ fn made_of(report: &Report) -> String {
 fn utilisation(report: &Report) -> String {
     let planes = report.fabric.planes > 1;
     let mut groups: Vec<RangeGroup> = Vec::new();
-    for g in &report.links {
+    for g in &report.load.links {
         let (tier, plane) = g.name.split_once(".p").map_or((g.name.as_str(), ""), |(t, p)| (t, p));
         let range = Range {
             label: if planes { format!("plane {plane}") } else { g.name.clone() },
@@ -324,6 +328,7 @@ fn packets(report: &Report) -> String {
 
 fn entropies(report: &Report) -> String {
     let rows: Vec<Vec<String>> = report
+        .curves
         .paths
         .iter()
         .filter(|p| p.sent > 0)
@@ -356,6 +361,7 @@ fn entropies(report: &Report) -> String {
 fn links(report: &Report) -> String {
     let measured = |text: String| if report.is_simulated() { text } else { "–".to_string() };
     let rows: Vec<Vec<String>> = report
+        .load
         .hottest
         .iter()
         .map(|l| {
@@ -429,9 +435,9 @@ fn footer(report: &Report) -> String {
         "<footer>Strandway {} · seed {} · digest {} · {} simulated in {:.2} s on {} thread(s), {} events, {} packet hops \
          ({:.1} million per second), {} peak memory. The same scenario and seed give the same digest on any machine and \
          number of threads.</footer>\n",
-        escape(&report.version),
-        report.seed,
-        escape(&report.digest),
+        escape(&report.head.version),
+        report.head.seed,
+        escape(&report.head.digest),
         duration(Some(r.simulated_us)),
         r.wall_s,
         r.threads,

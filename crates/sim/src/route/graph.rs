@@ -116,7 +116,8 @@ impl Router {
         let switch = self.switch_of(node);
         let Some(dead) = dead else { return graph.next(switch, to, each) };
         let (planes, plane) = (self.planes, self.plane_of(node));
-        let first = |switch: u32| self.leaf_link + (switch * planes + plane) * self.leaf_ports + self.hosts_per_leaf;
+        let first =
+            |switch: u32| self.first_links.leaf + (switch * planes + plane) * self.leaf_ports + self.hosts_per_leaf;
         let costs = dead.costs(graph, plane, to, |switch, port| first(switch) + port);
         let here = costs[switch as usize];
         if here == FAR {

@@ -89,7 +89,7 @@ impl Greeting {
         Ok(Greeting {
             terms: Terms::new(profile, config.payload, planes, config.protection, config.layout),
             cookies: Cookies::new()?,
-            answered: Answers::new(ANSWERS_PER_CONNECTION * config.connections_max),
+            answered: Answers::new(ANSWERS_PER_CONNECTION * config.limits.connections),
             replies: 0,
         })
     }
@@ -150,7 +150,7 @@ impl Node {
     pub(super) fn call(&mut self, index: usize, now: Time) {
         let planes = self.planes.len();
         let Some(State::Calling(calling)) = &mut self.table.slots[index].state else { return };
-        if now.since(calling.began) > span(self.config.handshake_timeout) {
+        if now.since(calling.began) > span(self.config.timeouts.handshake) {
             let reason = calling.hint.unwrap_or(Reason::NoAnswer);
             return self.end(index, reason, true);
         }
@@ -240,10 +240,10 @@ impl Node {
             return self.reply(plane, from, &frame::refusal(frame::VERSION, plane as u8, id, 1));
         };
         self.counters.handshakes += 1;
-        if self.table.open >= self.config.connections_max {
+        if self.table.open >= self.config.limits.connections {
             self.end_twins(id);
         }
-        let full = self.table.open >= self.config.connections_max;
+        let full = self.table.open >= self.config.limits.connections;
         let verdict = answer.differ.or(full.then_some(Reason::PeerFull));
         let Ok(ours) = self.fresh_id() else { return };
         let Some((welcome, secrets)) = answer.finish(verdict, ours) else { return };

@@ -63,7 +63,7 @@ impl Node {
     pub fn recv(&mut self, connection: Connection, region: Region, range: Range<usize>) -> Result<Operation, Error> {
         self.memory.writable(region)?;
         let place = self.memory.place(region, &range)?;
-        let limit = self.config.operations_max;
+        let limit = self.config.limits.operations;
         let operation = Operation(self.operations);
         let session = self.session_mut(connection)?;
         if session.is_partial() {

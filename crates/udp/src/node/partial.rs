@@ -125,7 +125,7 @@ impl Node {
     /// [`Completion::Injected`]: crate::Completion::Injected
     ///
     /// # Errors
-    /// [`Error::Busy`] if `operations_max` operations are unfinished.
+    /// [`Error::Busy`] if as many operations as the limit allows are unfinished.
     pub fn send_once(
         &mut self,
         connection: Connection,
@@ -134,7 +134,7 @@ impl Node {
         immediate: u32,
     ) -> Result<Operation, Error> {
         let place = self.memory.place(region, &range)?;
-        let (operation, limit) = (Operation(self.operations), self.config.operations_max);
+        let (operation, limit) = (Operation(self.operations), self.config.limits.operations);
         self.call_partial(connection, |session, memory, now| {
             if session.posted() >= limit {
                 return Err(Error::Busy { limit });

@@ -144,7 +144,7 @@ impl Node {
 
     /// May another operation of ours be posted on this connection? If so, says whether it is the only one.
     pub(super) fn may_post(&self, connection: Connection) -> Result<bool, Error> {
-        let limit = self.config.operations_max;
+        let limit = self.config.limits.operations;
         let session = self.session(connection)?;
         if session.is_partial() {
             return Err(Error::IsPartial);

@@ -63,7 +63,7 @@ impl Node {
     }
 
     pub(super) fn occupy(&mut self, id: u64, state: State) -> Result<Connection, Error> {
-        let limit = self.config.connections_max;
+        let limit = self.config.limits.connections;
         if self.table.open >= limit {
             return Err(Error::TooManyConnections { limit });
         }

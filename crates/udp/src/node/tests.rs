@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::address::kept;
+use crate::limits::Limits;
 use std::time::Duration;
 use strandway_proto::Time;
 
@@ -63,7 +64,10 @@ fn a_node_outlives_its_clock_and_a_connection_ends_before_its_own() {
 
 #[test]
 fn connections_that_are_over_leave_nothing_behind() {
-    let config = Config { connections_max: 4, ..Config::new(&[7; 32]).expect("long enough") };
+    let config = Config {
+        limits: Limits { connections: 4, ..Limits::default() },
+        ..Config::new(&[7; 32]).expect("long enough")
+    };
     let config = config.plane("[::1]:0".parse().expect("an address"));
     let nodes = [(); 2].map(|()| Node::bind(config.clone()).expect("sockets"));
     let address = kept(nodes[1].addresses().expect("bound")[0]);

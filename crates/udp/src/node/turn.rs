@@ -49,7 +49,7 @@ impl Turns {
             deadlines: Deadlines::default(),
             last: now,
             latest: now,
-            absence_max: span(config.plane_timeout).min(Span(span(config.peer_timeout).0 / 2)),
+            absence_max: span(config.timeouts.plane).min(Span(span(config.timeouts.peer).0 / 2)),
             held: false,
         }
     }
@@ -438,7 +438,7 @@ impl Node {
             Some(State::Calling(_)) => {
                 self.call(index, now);
                 if let Some(State::Calling(calling)) = &self.table.slots[index].state {
-                    self.turns.deadlines.set(slot, calling.deadline(span(self.config.handshake_timeout)));
+                    self.turns.deadlines.set(slot, calling.deadline(span(self.config.timeouts.handshake)));
                 }
             }
             None => {}

@@ -61,7 +61,7 @@ impl Peer {
             burst: None,
             seed: 1,
         };
-        let timeouts = [config.plane_timeout, config.peer_timeout].map(crate::clock::span);
+        let timeouts = [config.timeouts.plane, config.timeouts.peer].map(crate::clock::span);
         let mut monitors = PeerMonitors::new(timeouts[0], timeouts[1]);
         let session = Session::new(Time::ZERO, &config, &mut monitors, opening);
         let sealer = Sealer::new(&secrets.from_caller, Protection::Authenticated);
@@ -160,7 +160,7 @@ impl Peer {
 #[test]
 fn messages_that_have_begun_are_bounded() {
     for most in [1, 1_000] {
-        let mut peer = Peer::new(|config| config.incoming_max = most as usize);
+        let mut peer = Peer::new(|config| config.limits.incoming = most as usize);
         let write = peer.write(0);
         for i in 0..most {
             assert_eq!(peer.sends(i, i as u32, 0, false, write, &[]), Ok(()));
@@ -172,7 +172,7 @@ fn messages_that_have_begun_are_bounded() {
 
 #[test]
 fn messages_that_end_make_room_for_others() {
-    let mut peer = Peer::new(|config| config.incoming_max = 1);
+    let mut peer = Peer::new(|config| config.limits.incoming = 1);
     let write = peer.write(0);
     for i in 0..100 {
         assert_eq!(peer.sends(2 * i, i as u32, 0, false, write, &[1; 8]), Ok(()));
@@ -260,7 +260,7 @@ fn answers_to_pings_do_not_pile_up_behind_a_full_socket() {
 
 #[test]
 fn pings_wait_behind_data_for_a_full_socket() {
-    let mut peer = Peer::new(|config| config.peer_timeout = Duration::from_secs(3_600));
+    let mut peer = Peer::new(|config| config.timeouts.peer = Duration::from_secs(3_600));
     assert_eq!(peer.says(Kind::Ping, &[0; 8]), Ok(()));
     peer.planes[0].fill_socket();
     let mut pings = 0;

@@ -10,7 +10,7 @@ struct Begun<D> {
     bytes: u64,
 }
 
-/// At most `most` messages (`Config::incoming_max`). `D` is what all packets of a message say about its place.
+/// At most `most` messages (`Limits::incoming`). `D` is what all packets of a message say about its place.
 pub(super) struct Incoming<D> {
     begun: BTreeMap<u32, Begun<D>>,
     most: usize,

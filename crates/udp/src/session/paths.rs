@@ -78,8 +78,8 @@ impl Paths {
             engine_knows,
             tells: config.path_events,
             timeouts: Timeouts {
-                plane: crate::clock::span(config.plane_timeout),
-                peer: crate::clock::span(config.peer_timeout),
+                plane: crate::clock::span(config.timeouts.plane),
+                peer: crate::clock::span(config.timeouts.peer),
             },
             rtts: Vec::new(),
             recent: VecDeque::new(),

@@ -35,7 +35,7 @@ impl Receiving {
             receives: VecDeque::new(),
             first: 0,
             told: 0,
-            incoming: Incoming::new(config.incoming_max),
+            incoming: Incoming::new(config.limits.incoming),
             target: Target::new(reads),
         }
     }

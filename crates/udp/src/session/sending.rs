@@ -161,7 +161,7 @@ impl Sending {
 
     /// The peer has posted this number of receives so far, modulo 65,536. Returns true if these are more than known.
     pub(super) fn note_credits(&mut self, credits: u16) -> bool {
-        // At most operations_max receives are open, so the difference stays far below half the range.
+        // At most `Limits::operations` receives are open, so the difference stays far below half the range.
         let ahead = credits.wrapping_sub(self.credits as u16);
         if ahead < 1 << 15 {
             self.credits = self.credits.wrapping_add(u32::from(ahead));

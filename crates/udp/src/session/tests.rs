@@ -214,8 +214,8 @@ proptest! {
                     prop_assert!(bytes <= WINDOW as u64, "{:?} after step {}", told, step);
                 }
             }
-            prop_assert!(session.receiving.incoming.len() <= config.incoming_max);
-            prop_assert!(session.receiving.target.len() <= 2 * config.reads_max + (config.read_bytes_max / 4_096) as usize);
+            prop_assert!(session.receiving.incoming.len() <= config.limits.incoming);
+            prop_assert!(session.receiving.target.len() <= 2 * config.limits.reads.reads + (config.limits.reads.bytes / 4_096) as usize);
             for (i, &byte) in all.iter().enumerate() {
                 prop_assert!(byte == 0 || ours.contains(&i) || theirs.contains(&i), "byte {} after step {}", i, step);
             }

@@ -13,7 +13,7 @@ use strandway_files::copy::parts::Target;
 use strandway_files::copy::shown;
 use strandway_proto::Rate;
 use strandway_testbed::NodeFile;
-use strandway_udp::{Config, Node};
+use strandway_udp::{Config, Node, Timeouts};
 
 /// The default port of a receiver: the one after that of `copy`, ours.
 const PORT: u16 = 47_932;
@@ -47,7 +47,7 @@ pub(crate) fn cast(args: &CastArgs) -> Result<(), Failure> {
 fn receive(args: &CastArgs, directory: &Path) -> Result<(), Failure> {
     let outputs = Outputs::open(Wanted { quiet: args.quiet, ..Wanted::default() }, &[])?;
     let (mut config, _) = wire::config(&args.wire, None, || Ok(wire::loopback(PORT)), PORT)?;
-    config.plane_timeout = PLANE_TIMEOUT;
+    config.timeouts.plane = PLANE_TIMEOUT;
     let (mut nodes, mut addresses) = (Vec::new(), Vec::new());
     for config in wire::with_both_loopbacks(&args.wire, config) {
         let node = Node::bind(config)?;
@@ -122,7 +122,7 @@ fn send(args: &CastArgs) -> Result<(), Failure> {
     let wanted = Wanted { json: args.json.as_ref(), quiet: args.quiet, ..Wanted::default() };
     let inputs = [wire::inputs(&args.wire), args.to_file.iter().cloned().collect()].concat();
     let mut outputs = Outputs::open(wanted, &inputs)?;
-    let config = Config { accept: false, plane_timeout: PLANE_TIMEOUT, ..config };
+    let config = Config { accept: false, timeouts: Timeouts { plane: PLANE_TIMEOUT, ..Timeouts::default() }, ..config };
     let node = Node::bind(config)?;
     let bar = RealBar::of_copy(args.quiet);
     let mut each = |status: &Status| {

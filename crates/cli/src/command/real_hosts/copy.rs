@@ -55,8 +55,8 @@ fn config(
         return Err(Failure::Usage("--rate: take 1 Mb/s or more; --rtt: take 1 us to 10 s".into()));
     }
     let trips = Duration::from_nanos(config.base_rtt.0 / 1_000) * PLANE_TRIPS;
-    config.plane_timeout = config.plane_timeout.max(trips);
-    (config.peer_timeout, config.handshake_timeout) = (PEER_TIMEOUT.max(trips * 4), PEER_TIMEOUT.max(trips * 4));
+    config.timeouts.plane = config.timeouts.plane.max(trips);
+    (config.timeouts.peer, config.timeouts.handshake) = (PEER_TIMEOUT.max(trips * 4), PEER_TIMEOUT.max(trips * 4));
     Ok((config, file))
 }
 

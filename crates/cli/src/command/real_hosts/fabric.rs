@@ -229,10 +229,10 @@ fn load_average() -> Option<f64> {
 /// The distance between simulated and real run, and the differences in their settings.
 fn agreement(rows: &[Row]) -> String {
     let [simulated, wire] = rows else { return String::new() };
-    let (a, b) = (&simulated.report.fct_us, &wire.report.fct_us);
+    let (a, b) = (&simulated.report.times.fct_us, &wire.report.times.fct_us);
     let percent = |a: Option<f64>, b: Option<f64>| a.zip(b).map_or(f64::NAN, |(a, b)| (b / a - 1.0) * 100.0);
     let notes: String = wire.report.notes.iter().map(|note| format!("{note}\n")).collect();
-    let bytes = |row: &Row| row.report.links.iter().map(|link| link.bytes).sum::<u64>() as f64;
+    let bytes = |row: &Row| row.report.load.links.iter().map(|link| link.bytes).sum::<u64>() as f64;
     format!(
         "\nnamespaces against simulated: mean completion {:+.1} %, slowest {:+.1} %\n\
          bytes on all links: {:.3} MB in namespaces, {:.3} MB simulated, {:+.1} %\n{}{notes}",
@@ -247,13 +247,16 @@ fn agreement(rows: &[Row]) -> String {
 
 /// A line with the chunks of both runs: cast, repaired, rebuilt and received. Empty if none were cast.
 fn chunks(wire: &Report, simulated: &Report) -> String {
-    if wire.packets.chunks == 0 {
+    if wire.packets.coded.chunks == 0 {
         return String::new();
     }
     let tell = |report: &Report| {
         let p = &report.packets;
-        let cast = p.chunks - p.repairs;
-        format!("{cast} cast, {} repairs, {} rebuilt, {} arrived", p.repairs, p.rebuilt, p.chunks_arrived)
+        let cast = p.coded.chunks - p.coded.repairs;
+        format!(
+            "{cast} cast, {} repairs, {} rebuilt, {} arrived",
+            p.coded.repairs, p.coded.rebuilt, p.coded.chunks_arrived
+        )
     };
     format!("chunks: {} in namespaces; {} simulated\n", tell(wire), tell(simulated))
 }

@@ -8,9 +8,10 @@ use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use strandway_perf as perf;
+use strandway_perf::{Interval, Served};
 use strandway_testbed::NodeFile;
 use strandway_udp::Node;
-use strandway_udp::perf::{self, Interval, Served};
 
 pub(crate) fn node(args: &NodeArgs) -> Result<(), Failure> {
     let seconds = |flag: &str, value: f64, most: f64| {

@@ -8,9 +8,10 @@ use crate::progress;
 use std::net::SocketAddrV6;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+use strandway_perf as perf;
+use strandway_perf::{Mode, Options, PerfError, Served, Stretch};
 use strandway_proto::{Rate, Span};
 use strandway_testbed::NodeFile;
-use strandway_udp::perf::{self, Mode, Options, PerfError, Served, Stretch};
 use strandway_udp::{Config, Error, Node};
 
 /// Sizes of `--all`, as powers of two, and its messages under way: that of perftest.

@@ -85,7 +85,7 @@ fn a_request_that_is_repeated_ten_thousand_times_is_answered_once() {
 
 #[test]
 fn requests_without_end_queue_up_to_a_limit() {
-    let mut peer = Peer::opened(|config| (config.reads_max, config.read_bytes_max) = (8, 10_000));
+    let mut peer = Peer::opened(|config| (config.limits.reads.reads, config.limits.reads.bytes) = (8, 10_000));
     let ended = (0..10_000).position(|number| {
         let outcome = peer.asks(u64::from(number), peer.read(number, 0, INBOX as u64));
         let bytes: u64 = peer.session.sending.flying().iter().map(Posted::bytes).sum();

@@ -1,16 +1,12 @@
 //! The client of a measurement.
 
 use super::{BULK_SIZE, DIGEST, Mode, Options, PerfError, REQUEST, SIZE_MAX, Stretch, request};
-use crate::completion::Completion;
-use crate::handles::{Connection, Operation};
-use crate::node::Node;
-use crate::session::SessionCounters;
-use crate::{Region, RemoteRegion};
 use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::time::{Duration, Instant};
 use strandway_proto::rng::{Random, StreamKind};
+use strandway_udp::{Completion, Connection, Node, Operation, Region, RemoteRegion, SessionCounters};
 
 /// One connection, as the client sees it.
 struct Stream {

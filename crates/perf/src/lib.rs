@@ -12,10 +12,9 @@ pub use client::{run, run_to_shard};
 pub use server::{Interval, PlaneInterval, Served, serve, serve_all, serve_every};
 pub use threads::run_all;
 
-use crate::RemoteRegion;
-use crate::error::{Error, Reason};
 use std::fmt;
 use std::time::Duration;
+use strandway_udp::{Error, Reason, RemoteRegion};
 
 /// The largest message that a server accepts, in bytes: 1 GiB.
 pub const SIZE_MAX: u64 = 1 << 30;

@@ -4,7 +4,8 @@ use super::support::{self, PATIENCE, config, over_ipv4, v6};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use strandway_udp::perf::{self, Mode, Options, PerfError, Served, Stretch};
+use strandway_perf as perf;
+use strandway_perf::{Mode, Options, PerfError, Served, Stretch};
 use strandway_udp::{Completion, Config, Node, Reason};
 
 fn measure(planes: usize, options: Options) -> Result<(Stretch, Vec<Stretch>), PerfError> {

@@ -3,9 +3,10 @@
 use super::support::{local, v6};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use strandway_perf as perf;
+use strandway_perf::{Mode, Options};
 use strandway_proto::{Rate, Span};
 use strandway_udp::impair::{Impairment, Wire};
-use strandway_udp::perf::{self, Mode, Options};
 use strandway_udp::{Config, Node};
 
 /// 25 ms one way; 1 Gb/s carries 6 MB in a round trip, three times the bytes that the receiving socket may hold.

@@ -1,19 +1,14 @@
 //! The server of a measurement.
 
 use super::{BACK_DEPTH, DIGEST, MEMORY_MAX, Mode, REQUEST, SIZE_MAX};
-use crate::address::shown;
-use crate::completion::Completion;
-use crate::error::{Error, Reason};
-use crate::handles::Connection;
-use crate::node::Node;
-use crate::plane::PlaneCounters;
-use crate::{Region, RemoteRegion};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use strandway_udp::address::shown;
+use strandway_udp::{Completion, Connection, Error, Node, PlaneCounters, Reason, Region, RemoteRegion};
 
 /// The longest time between two questions of `stop`.
 const LOOK: Duration = Duration::from_millis(50);

@@ -2,13 +2,13 @@
 
 use super::client::measure;
 use super::{Options, PerfError, Stretch, run};
-use crate::node::Node;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
+use strandway_udp::Node;
 
 /// Measures from several nodes, each with a thread: connections are dealt out in turn, and node `k` connects to
 /// `peers[k]`, to its shard `k` if several nodes share those addresses. Rates and counts are added up. The median round
