@@ -30,6 +30,7 @@ mod tree;
 pub use client::{News, Request, Status, Summary, copy, copy_request};
 pub use exclude::Exclude;
 pub use file_error::FileError;
+pub(crate) use message::flag;
 pub use message::{
     Answer, Entry, Kind, MESSAGE_MAX, Malformed, Message, Modified, Piece, VERSION, VERSION_MORE, WITH_DELETE,
     WITH_OWNERS,
@@ -42,7 +43,7 @@ pub use tree::Preserve;
 /// The two sides of a copy without sockets, for callers that carry it in another way than over one connection.
 pub mod parts {
     pub use super::disk::{DiskEvent, Work, work};
-    pub use super::message::{Reader, Results};
+    pub use super::message::Results;
     pub use super::receiver::Receiver;
     pub use super::sender::{Done, Order, Outcome, Sender, parcel_bytes};
     pub use super::target::Target;

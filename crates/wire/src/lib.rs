@@ -13,10 +13,13 @@ pub mod frame;
 mod mrc;
 pub mod ocp;
 mod part;
+mod reader;
 mod rocev2;
 mod strack;
 mod uec;
 pub mod uet;
+
+pub use reader::{Reader, Short};
 
 use strandway_proto::packet::{Flags, Header, HostId, NackReason, Packet, PathId};
 use strandway_proto::profile::WireFormat;
@@ -195,45 +198,14 @@ const fn bare(connection: u32, flags: u16, header: Header) -> Packet {
     }
 }
 
-/// Reads big-endian fields one after the other.
-struct Reader<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Reader<'a> {
-    const fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { rest: bytes }
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        let (head, rest) = self.rest.split_first_chunk::<N>().ok_or(WireError::Short)?;
-        self.rest = rest;
-        Ok(*head)
-    }
-
-    fn u8(&mut self) -> Result<u8, WireError> {
-        self.array::<1>().map(|[byte]| byte)
-    }
-
-    fn u16(&mut self) -> Result<u16, WireError> {
-        self.array().map(u16::from_be_bytes)
-    }
-
-    fn u32(&mut self) -> Result<u32, WireError> {
-        self.array().map(u32::from_be_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, WireError> {
-        self.array().map(u64::from_be_bytes)
-    }
-
+impl Reader<'_> {
     /// A sequence number in 32 bits, the upper eight of which must be zero.
-    fn psn(&mut self) -> Result<strandway_proto::packet::Psn, WireError> {
+    pub(crate) fn psn(&mut self) -> Result<strandway_proto::packet::Psn, WireError> {
         psn(self.u32()?)
     }
 
     /// Bytes that must be zero.
-    fn zeros<const N: usize>(&mut self) -> Result<(), WireError> {
+    pub(crate) fn zeros<const N: usize>(&mut self) -> Result<(), WireError> {
         if self.array::<N>()? == [0; N] { Ok(()) } else { Err(WireError::Inconsistent) }
     }
 }

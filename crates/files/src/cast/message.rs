@@ -1,9 +1,9 @@
 //! The messages between the two sides of a cast, over the connection between them, as bytes. Reading checks every
 //! length and allocates no more than was received.
 
-use crate::copy::parts::Reader;
-use crate::copy::{FileError, MESSAGE_MAX, Malformed};
+use crate::copy::{FileError, MESSAGE_MAX, Malformed, flag};
 use std::net::{Ipv6Addr, SocketAddrV6};
+use strandway_wire::Reader;
 
 /// The protocol's version; both sides must have the same.
 pub(super) const VERSION: u16 = 3;
@@ -80,14 +80,6 @@ pub(super) enum CastMessage {
     Over,
 }
 
-fn flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
-    match reader.u8()? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(Malformed),
-    }
-}
-
 impl Form {
     fn read(reader: &mut Reader<'_>) -> Result<Form, Malformed> {
         let (rank, team, port, trees) = (reader.u32()?, reader.u16()?, reader.u16()?, reader.u16()?);
@@ -98,7 +90,7 @@ impl Form {
         let parity = [reader.u16()?, reader.u16()?];
         let planes = usize::from(reader.u8()?);
         let mut members = Vec::new();
-        while !reader.0.is_empty() {
+        while !reader.is_empty() {
             let mut addresses = Vec::with_capacity(planes);
             for _ in 0..planes {
                 addresses.push(SocketAddrV6::new(Ipv6Addr::from(reader.array::<16>()?), reader.u16()?, 0, 0));
@@ -178,12 +170,12 @@ impl CastMessage {
         if bytes.len() > MESSAGE_MAX {
             return Err(Malformed);
         }
-        let mut reader = Reader(bytes);
+        let mut reader = Reader::new(bytes);
         let message = match reader.u8()? {
             1 => CastMessage::Hello { version: reader.u16()?, block_log2: reader.u8()?, slots: reader.u16()? },
             2 => CastMessage::Welcome,
             3 => CastMessage::Refused(FileError::numbered(reader.u16()?).ok_or(Malformed)?),
-            4 => CastMessage::Copy(reader.rest_of_bytes().to_vec()),
+            4 => CastMessage::Copy(reader.rest().to_vec()),
             5 => CastMessage::Form(Form::read(&mut reader)?),
             6 => CastMessage::Joined,
             7 => CastMessage::Try,
@@ -200,7 +192,7 @@ impl CastMessage {
             12 => CastMessage::Taken,
             _ => return Err(Malformed),
         };
-        if reader.0.is_empty() { Ok(message) } else { Err(Malformed) }
+        if reader.is_empty() { Ok(message) } else { Err(Malformed) }
     }
 }
 

@@ -11,9 +11,11 @@ mod reader;
 use super::file_error::FileError;
 pub use entry::{Entry, Kind, Modified};
 pub use piece::Piece;
-pub use reader::{Malformed, Reader};
-use reader::{put_flagged, put_text};
+pub use reader::Malformed;
+pub(crate) use reader::flag;
+use reader::{all, flagged, put_flagged, put_text, text};
 use strandway_udp::RemoteRegion;
+use strandway_wire::Reader;
 
 /// The protocol's version of copies of contents, modes and times; both sides must have the same.
 pub const VERSION: u16 = 1;
@@ -123,7 +125,7 @@ fn read_answer(reader: &mut Reader<'_>) -> Result<(u32, Answer), Malformed> {
         1 => Answer::Failed(read_error(reader)?),
         runs if usize::from(runs) <= RUNS_MAX + 2 => {
             let run = |_| Ok((reader.u32()?, reader.u32()?));
-            Answer::Missing((2..runs).map(run).collect::<Result<_, _>>()?)
+            Answer::Missing((2..runs).map(run).collect::<Result<_, Malformed>>()?)
         }
         _ => return Err(Malformed),
     };
@@ -211,20 +213,20 @@ impl Message {
         if bytes.len() > MESSAGE_MAX {
             return Err(Malformed);
         }
-        let mut reader = Reader(bytes);
+        let mut reader = Reader::new(bytes);
         let message = match reader.u8()? {
             1 => Message::Hello {
                 version: reader.u16()?,
                 block_log2: reader.u8()?,
                 slots: reader.u16()?,
-                dry_run: reader.flag()?,
-                directory: reader.text()?,
+                dry_run: flag(&mut reader)?,
+                directory: text(&mut reader)?,
             },
             2 => Message::Welcome { memory: RemoteRegion::from_bytes(reader.array()?), slots: reader.u16()? },
             3 => Message::Refused(read_error(&mut reader)?),
             4 => Message::Offer(Entry::read_all(&mut reader)?),
             5 => Message::Settle(Entry::read_all(&mut reader)?),
-            6 => Message::Answers(reader.rest(read_answer)?),
+            6 => Message::Answers(all(&mut reader, read_answer)?),
             7 => {
                 let (rebuilt, count) = (reader.u64()?, reader.u8()?);
                 let freed = (0..count).map(|_| reader.u16()).collect::<Result<_, _>>()?;
@@ -233,12 +235,12 @@ impl Message {
                     let file_error = || FileError::numbered(number).ok_or(Malformed);
                     Ok((id, if number == 0 { Ok(()) } else { Err(file_error()?) }))
                 };
-                Message::Progress { rebuilt, freed, results: reader.rest(result)? }
+                Message::Progress { rebuilt, freed, results: all(&mut reader, result)? }
             }
-            8 => Message::List { path: reader.text()?, after: reader.text()? },
-            9 => Message::Names { more: reader.flag()?, names: reader.rest(Reader::flagged)? },
+            8 => Message::List { path: text(&mut reader)?, after: text(&mut reader)? },
+            9 => Message::Names { more: flag(&mut reader)?, names: all(&mut reader, flagged)? },
             10 => {
-                let paths = reader.rest(Reader::flagged)?;
+                let paths = all(&mut reader, flagged)?;
                 if paths.len() > ENTRIES_MAX {
                     return Err(Malformed);
                 }
@@ -246,7 +248,7 @@ impl Message {
             }
             _ => return Err(Malformed),
         };
-        if reader.0.is_empty() { Ok(message) } else { Err(Malformed) }
+        if reader.is_empty() { Ok(message) } else { Err(Malformed) }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Properties of files that a copy keeps besides contents, modes and times, if it is asked: owners, extended attributes,
 //! holes.
 
-use super::message::{Malformed, Reader};
+use super::message::Malformed;
+use strandway_wire::Reader;
 
 /// The most bytes of names and values of one file's attributes: ours, so that an entry fits a message with others.
 pub(super) const ATTRIBUTES_MAX: usize = 16 << 10;
@@ -75,7 +76,7 @@ impl More {
             for _ in 0..reader.u16()? {
                 let mut part = || -> Result<Vec<u8>, Malformed> {
                     let length = reader.u16()?;
-                    reader.bytes(length.into())
+                    Ok(reader.take(length.into())?.to_vec())
                 };
                 all.push((part()?, part()?));
             }

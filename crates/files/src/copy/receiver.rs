@@ -108,7 +108,7 @@ impl Receiver {
         match message {
             Message::Offer(entries) => {
                 let answers = entries.into_iter().map(|entry| Ok((entry.id, self.offer(entry)?)));
-                Ok(Message::Answers(answers.collect::<Result<_, _>>()?))
+                Ok(Message::Answers(answers.collect::<Result<_, Malformed>>()?))
             }
             Message::Settle(entries) => {
                 if !self.allowed.owner && entries.iter().any(|entry| entry.more.owner.is_some()) {

@@ -24,6 +24,7 @@
 
 use std::fmt;
 use strandway_switch::who::RACK_MAX;
+use strandway_wire::Reader;
 
 /// The version of these messages.
 pub(super) const VERSION: u8 = 2;
@@ -184,43 +185,21 @@ pub enum Message {
     Refused(Refusal),
 }
 
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (taken, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*taken)
+fn read_welcome(reader: &mut Reader<'_>) -> Option<Welcome> {
+    let (system, count) = (reader.u8().ok()?, usize::from(reader.u8().ok()?));
+    let (job, elements, rack) = (reader.u16().ok()?, reader.u16().ok()?, reader.u8().ok()?);
+    let (window, slots) = (reader.u32().ok()?, reader.u32().ok()?);
+    let (up, down) = (reader.array().ok()?, reader.array().ok()?);
+    let (top, workers, rtt) = (reader.u8().ok()?, usize::from(reader.u16().ok()?), reader.u32().ok()?);
+    if !(1..=PORTS_MAX).contains(&count) || !(1..=WORKERS_MAX).contains(&workers) {
+        return None;
     }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.take::<1>().map(|[byte]| byte)
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.take().map(u16::from_be_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_be_bytes)
-    }
-
-    fn welcome(&mut self) -> Option<Welcome> {
-        let (system, count) = (self.u8()?, usize::from(self.u8()?));
-        let (job, elements, rack) = (self.u16()?, self.u16()?, self.u8()?);
-        let (window, slots) = (self.u32()?, self.u32()?);
-        let (up, down) = (self.take()?, self.take()?);
-        let (top, workers, rtt) = (self.u8()?, usize::from(self.u16()?), self.u32()?);
-        if !(1..=PORTS_MAX).contains(&count) || !(1..=WORKERS_MAX).contains(&workers) {
-            return None;
-        }
-        let ports = (0..count).map(|_| self.u16()).collect::<Option<_>>()?;
-        let racks = (0..workers).map(|_| self.u8()).collect::<Option<_>>()?;
-        let layout = Layout { racks, top };
-        // Older switches do not write it; the rest of a message is zero.
-        let scatter = self.u8()? == 1;
-        Some(Welcome { system, job, elements, rack, window, slots, up, down, layout, rtt, ports, scatter })
-    }
+    let ports = (0..count).map(|_| reader.u16().ok()).collect::<Option<_>>()?;
+    let racks = (0..workers).map(|_| reader.u8().ok()).collect::<Option<_>>()?;
+    let layout = Layout { racks, top };
+    // Older switches do not write it; the rest of a message is zero.
+    let scatter = reader.u8().ok()? == 1;
+    Some(Welcome { system, job, elements, rack, window, slots, up, down, layout, rtt, ports, scatter })
 }
 
 impl Message {
@@ -268,30 +247,30 @@ impl Message {
     /// Reads a message; `None` if the bytes are not a message. A message of another version is read as a refusal for
     /// that reason.
     pub fn decode(bytes: &[u8]) -> Option<Message> {
-        let mut reader = Reader(bytes);
-        let kind = reader.u8()?;
-        if reader.u8()? != VERSION {
+        let mut reader = Reader::new(bytes);
+        let kind = reader.u8().ok()?;
+        if reader.u8().ok()? != VERSION {
             return (1..=5).contains(&kind).then_some(Message::Refused(Refusal::Version));
         }
         match kind {
             1 | 4 => {
                 let mut join = Join {
-                    worker: reader.u16()?,
-                    workers: reader.u16()?,
-                    elements: reader.u16()?,
-                    window: reader.u32()?,
-                    epoch: reader.u32()?,
-                    token: reader.take()?,
+                    worker: reader.u16().ok()?,
+                    workers: reader.u16().ok()?,
+                    elements: reader.u16().ok()?,
+                    window: reader.u32().ok()?,
+                    epoch: reader.u32().ok()?,
+                    token: reader.array().ok()?,
                     exponents: false,
                     scatter: false,
                 };
-                let flags = reader.u8()?;
+                let flags = reader.u8().ok()?;
                 (join.exponents, join.scatter) = (flags & 1 == 1, flags & 2 == 2);
                 Some(if kind == 1 { Message::Join(join) } else { Message::Pass(join) })
             }
-            2 => reader.welcome().map(|welcome| Message::Welcome(Box::new(welcome))),
-            5 => Some(Message::Serve { port: reader.u16()? }),
-            3 => Refusal::ALL.get(usize::from(reader.u8()?)).map(|&reason| Message::Refused(reason)),
+            2 => read_welcome(&mut reader).map(|welcome| Message::Welcome(Box::new(welcome))),
+            5 => Some(Message::Serve { port: reader.u16().ok()? }),
+            3 => Refusal::ALL.get(usize::from(reader.u8().ok()?)).map(|&reason| Message::Refused(reason)),
             _ => None,
         }
     }

@@ -1,8 +1,9 @@
 //! Files, directories and links, as a message describes them.
 
 use super::ENTRIES_MAX;
-use super::reader::{Malformed, Reader, put_text};
+use super::reader::{Malformed, all, put_text, text};
 use crate::copy::more::More;
+use strandway_wire::Reader;
 
 /// The bit of an entry's kind that says that [`More`] follows.
 const KEEPS: u8 = 0x80;
@@ -86,13 +87,13 @@ impl Entry {
         if mode > 0o777 || modified.nanoseconds >= 1_000_000_000 {
             return Err(Malformed);
         }
-        let path = reader.text()?;
+        let path = text(reader)?;
         let (kind, keeps) = (kind & !KEEPS, kind & KEEPS != 0);
         let kind = match kind {
             0 => Kind::File(reader.u64()?),
             1 => Kind::Directory,
-            2 => Kind::Link(reader.text()?),
-            3 => Kind::Hard(reader.text()?),
+            2 => Kind::Link(text(reader)?),
+            3 => Kind::Hard(text(reader)?),
             _ => return Err(Malformed),
         };
         let more = if keeps { More::read(reader)? } else { More::default() };
@@ -101,7 +102,7 @@ impl Entry {
 
     /// Reads the rest of a message as entries, at most [`ENTRIES_MAX`].
     pub(super) fn read_all(reader: &mut Reader<'_>) -> Result<Vec<Entry>, Malformed> {
-        let entries = reader.rest(Entry::read)?;
+        let entries = all(reader, Entry::read)?;
         if entries.len() > ENTRIES_MAX { Err(Malformed) } else { Ok(entries) }
     }
 }

@@ -1,6 +1,7 @@
 //! The parts of a parcel: contents of files, and their ends.
 
-use super::reader::{Malformed, Reader};
+use super::reader::Malformed;
+use strandway_wire::Reader;
 
 /// A part of a parcel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +75,7 @@ impl Piece<'_> {
         if parcel.is_empty() {
             return Ok(None);
         }
-        let mut reader = Reader(parcel);
+        let mut reader = Reader::new(parcel);
         let piece = match reader.u8()? {
             1 => {
                 let (id, offset, length) = (reader.u32()?, reader.u64()?, reader.u32()?);
@@ -85,7 +86,7 @@ impl Piece<'_> {
             4 => Piece::Zeros { id: reader.u32()?, offset: reader.u64()?, length: reader.u32()? },
             _ => return Err(Malformed),
         };
-        *parcel = reader.0;
+        *parcel = reader.rest();
         Ok(Some(piece))
     }
 }

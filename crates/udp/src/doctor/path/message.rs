@@ -1,5 +1,7 @@
 //! The datagrams of a path's examination: requests, and answers that are never longer.
 
+use strandway_wire::Reader;
+
 /// The first bytes of every request and of every answer.
 const REQUEST: [u8; 4] = *b"SwDq";
 const ANSWER: [u8; 4] = *b"SwDa";
@@ -81,42 +83,15 @@ pub(super) struct Answer {
     pub(super) counts: Counts,
 }
 
-/// Takes numbers from the front of bytes that are long enough.
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (taken, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*taken)
+/// Magic, version, wish, class and train.
+fn read_head(reader: &mut Reader<'_>, magic: [u8; 4]) -> Option<(Wish, u8, u8)> {
+    if reader.array().ok()? != magic || reader.u8().ok()? != VERSION {
+        return None;
     }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.take().map(u8::from_be_bytes)
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.take().map(u16::from_be_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_be_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_be_bytes)
-    }
-
-    /// Magic, version, wish, class and train.
-    fn begin(&mut self, magic: [u8; 4]) -> Option<(Wish, u8, u8)> {
-        if self.take()? != magic || self.u8()? != VERSION {
-            return None;
-        }
-        Some((*WISHES.get(usize::from(self.u8()?))?, self.u8()?, self.u8()?))
-    }
+    Some((*WISHES.get(usize::from(reader.u8().ok()?))?, reader.u8().ok()?, reader.u8().ok()?))
 }
 
-/// Writes the same.
+/// Writes what [`read_head`] reads.
 fn begin(into: &mut Vec<u8>, magic: [u8; 4], wish: Wish, class: u8, train: u8) {
     into.clear();
     into.extend(magic);
@@ -140,17 +115,17 @@ impl Request {
         if bytes.len() < HEAD {
             return None;
         }
-        let mut reader = Reader(bytes);
-        let (wish, class, train) = reader.begin(REQUEST)?;
+        let mut reader = Reader::new(bytes);
+        let (wish, class, train) = read_head(&mut reader, REQUEST)?;
         Some(Request {
             wish,
             class,
             train,
-            token: reader.u64()?,
-            cookie: reader.u64()?,
-            number: reader.u32()?,
-            length: reader.u16()?,
-            port: reader.u16()?,
+            token: reader.u64().ok()?,
+            cookie: reader.u64().ok()?,
+            number: reader.u32().ok()?,
+            length: reader.u16().ok()?,
+            port: reader.u16().ok()?,
         })
     }
 }
@@ -172,13 +147,14 @@ impl Answer {
 
     /// Reads it; `None` for anything else.
     pub(super) fn decode(bytes: &[u8]) -> Option<Answer> {
-        let mut reader = Reader(bytes);
-        let (wish, class, train) = reader.begin(ANSWER)?;
-        let (token, cookie) = (reader.u64()?, reader.u64()?);
-        let (number, order, port) = (reader.u32()?, reader.u32()?, reader.u32()? as u16);
-        let (received, answered, late) = (reader.u32()?, reader.u32()?, reader.u32()?);
-        let (micros, seen, too_big, refused) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
-        let counts = Counts { received, answered, late, bytes: reader.u64()?, micros, seen, too_big, refused };
+        let mut reader = Reader::new(bytes);
+        let (wish, class, train) = read_head(&mut reader, ANSWER)?;
+        let (token, cookie) = (reader.u64().ok()?, reader.u64().ok()?);
+        let (number, order, port) = (reader.u32().ok()?, reader.u32().ok()?, reader.u32().ok()? as u16);
+        let (received, answered, late) = (reader.u32().ok()?, reader.u32().ok()?, reader.u32().ok()?);
+        let (micros, seen, too_big, refused) =
+            (reader.u32().ok()?, reader.u32().ok()?, reader.u32().ok()?, reader.u32().ok()?);
+        let counts = Counts { received, answered, late, bytes: reader.u64().ok()?, micros, seen, too_big, refused };
         Some(Answer { wish, class, train, token, cookie, number, order, port, counts })
     }
 }

@@ -35,7 +35,8 @@ const fn twelve(word: u16) -> Result<u16, WireError> {
 
 /// A byte and 24 bits.
 fn eight_and_24(reader: &mut Reader<'_>) -> Result<(u8, u32), WireError> {
-    reader.u32().map(|word| ((word >> 24) as u8, word & 0xff_ffff))
+    let word = reader.u32()?;
+    Ok(((word >> 24) as u8, word & 0xff_ffff))
 }
 
 impl Ses {
