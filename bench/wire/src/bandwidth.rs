@@ -3,7 +3,7 @@
 use crate::contest::{Column, Contest, Row};
 use crate::goodput::{Meter, goodput};
 use crate::network::{Network, UDP_HEADERS, Wire};
-use crate::ours::Ours;
+use crate::ours::{Ours, name_of};
 use crate::quic::Identity;
 use crate::{Options, ceiling, libfabric, quic, tcp};
 use strandway_udp::Protection;
@@ -72,13 +72,4 @@ pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Con
         }
     }
     Ok(Contest { section: "bandwidth", rows })
-}
-
-/// The name in tables.
-pub(crate) fn name_of(protection: Protection) -> &'static str {
-    match protection {
-        Protection::None => "unprotected",
-        Protection::Authenticated => "authenticated",
-        Protection::Encrypted => "encrypted",
-    }
 }

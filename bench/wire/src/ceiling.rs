@@ -2,8 +2,8 @@
 //! sender that learns through shared memory which bytes have arrived.
 
 use crate::goodput::Meter;
-use crate::latency::RoundTrips;
 use crate::network::Role;
+use crate::round_trips::RoundTrips;
 use nix::errno::Errno;
 use nix::sys::socket::{
     ControlMessage, MsgFlags, MultiHeaders, SockaddrIn6, recvmmsg, recvmsg, sendmmsg, sendmsg, setsockopt, sockopt,

@@ -1,10 +1,9 @@
 //! Processor time per gibibyte while the wire, not the processor, is the limit.
 
-use crate::bandwidth::name_of;
 use crate::contest::{Column, Contest, Row};
 use crate::goodput::{Meter, goodput};
 use crate::network::{Network, Wire};
-use crate::ours::Ours;
+use crate::ours::{Ours, name_of};
 use crate::quic::Identity;
 use crate::{Options, tcp};
 use rustix::time::{ClockId, clock_gettime};

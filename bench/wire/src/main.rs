@@ -16,6 +16,7 @@ mod network;
 mod ours;
 mod planes;
 mod quic;
+mod round_trips;
 mod shards;
 mod tcp;
 

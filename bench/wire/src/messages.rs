@@ -1,16 +1,15 @@
 //! Small messages: how many per second, how long a round trip takes beside large writes, and many connections at once.
 
-use crate::bandwidth::name_of;
 use crate::contest::{Column, Contest, Row};
 use crate::goodput::{Meter, goodput};
 use crate::latency::nodes;
 use crate::network::{Network, Wire};
-use crate::ours::{MESSAGE, Ours};
+use crate::ours::{MESSAGE, Ours, name_of};
 use crate::{Options, ceiling, libfabric};
 use std::time::Duration;
-use strandway_udp::Protection;
 use strandway_perf as perf;
-use strandway_perf::{Mode};
+use strandway_perf::Mode;
+use strandway_udp::Protection;
 
 const SIZES: [u64; 5] = [8, 64, 512, 4_096, 65_536];
 /// Messages under way: that of perftest.

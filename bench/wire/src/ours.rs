@@ -193,3 +193,12 @@ fn admit(node: &mut Node, connection: Connection, inbox: Region, size: usize) ->
 fn text(error: Error) -> String {
     error.to_string()
 }
+
+/// The name in tables.
+pub(crate) fn name_of(protection: Protection) -> &'static str {
+    match protection {
+        Protection::None => "unprotected",
+        Protection::Authenticated => "authenticated",
+        Protection::Encrypted => "encrypted",
+    }
+}

@@ -1,10 +1,9 @@
 //! Two shards behind one port beside one: nodes that share a port, a thread each, and a client's node for each of them.
 
-use crate::bandwidth::name_of;
 use crate::contest::{Column, Contest, Row};
 use crate::idle::{GIB, thread_time};
 use crate::network::{self, Network, Role, Wire};
-use crate::ours::{MESSAGE, Ours};
+use crate::ours::{MESSAGE, Ours, name_of};
 use crate::{Options, cores};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::ScopedJoinHandle;

@@ -1,9 +1,9 @@
 //! The kernel's TCP, with its congestion control named.
 
 use crate::goodput::Meter;
-use crate::latency::RoundTrips;
 use crate::network::Role;
 use crate::quic::{Identity, NAME};
+use crate::round_trips::RoundTrips;
 use nix::sys::socket::{setsockopt, sockopt};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
