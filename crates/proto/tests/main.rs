@@ -20,6 +20,7 @@ mod path;
 mod paused_timers;
 mod prime;
 mod shared_window;
+mod sizes;
 mod strack;
 mod telemetry;
 mod transport;
