@@ -47,7 +47,8 @@ pub(crate) fn describe(folder: &Path, gpus: Option<u32>) -> Result<String, Probl
             Err(problems) => {
                 let first = problems.0.into_iter().next().unwrap_or_default();
                 let line = first.line.map_or(String::new(), |line| format!("line {line}: "));
-                format!("not read: {line}{}", first.what)
+                let value = if first.value.is_empty() { String::new() } else { format!("{}: ", first.value) };
+                format!("not read: {line}{value}{}", first.what)
             }
         };
         text.push_str(&format!("{name}: {said}\n"));

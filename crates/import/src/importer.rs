@@ -23,7 +23,7 @@ pub struct Importer {
 }
 
 /// All text formats. The first one that recognises a text describes and reads it.
-pub const IMPORTERS: [Importer; 13] = [
+pub const IMPORTERS: &[Importer] = &[
     Importer {
         name: "a workload of SimAI",
         recognises: simai::is_workload,

@@ -96,7 +96,7 @@ pub enum Does {
         group: u32,
         /// The kind of collective.
         kind: Kind,
-        /// Bytes as nccl-tests counts them: the whole buffer.
+        /// The bytes that a rank gives: for an all-gather and a gather, its own block; for all others, the whole buffer.
         bytes: u64,
     },
 }

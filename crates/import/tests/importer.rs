@@ -81,7 +81,7 @@ fn each_format_of_the_table_recognises_a_file_of_its_corpus() {
     for (number, importer) in IMPORTERS.iter().enumerate() {
         assert!(IMPORTERS[..number].iter().all(|other| other.name != importer.name), "{}", importer.name);
     }
-    for (name, target) in [
+    let corpora = [
         ("a workload of SimAI", "simai_parse"),
         ("a GOAL schedule", "goal_parse"),
         ("an algorithm of MSCCL", "msccl_parse"),
@@ -93,7 +93,14 @@ fn each_format_of_the_table_recognises_a_file_of_its_corpus() {
         ("an htsim topology", "topo_parse"),
         ("an htsim traffic matrix", "cm_parse"),
         ("a topology of SimAI", "simai_topology_parse"),
-    ] {
+        ("graphs of NCCL", "nccl_parse"),
+        ("a table of NCCL's tuner", "nccl_parse"),
+    ];
+    for importer in IMPORTERS {
+        let has_one = corpora.iter().any(|(name, _)| *name == importer.name);
+        assert!(has_one, "{}: add its corpus to the list in this test", importer.name);
+    }
+    for (name, target) in corpora {
         let found = corpus(target);
         let of = |text: &String| Importer::of(text).map(|importer| importer.name);
         assert!(found.iter().any(|text| of(text) == Some(name)), "{name}: no file of {target}");
@@ -105,7 +112,7 @@ fn each_format_of_the_table_recognises_a_file_of_its_corpus() {
 fn a_trace_of_the_table_is_one_that_a_job_can_run() {
     let with_traces: Vec<&str> =
         IMPORTERS.iter().filter(|importer| importer.trace.is_some()).map(|importer| importer.name).collect();
-    assert_eq!(with_traces, ["a GOAL schedule", "a list of AICB"]);
+    assert_eq!(with_traces, ["a GOAL schedule", "a list of AICB"], "a new format with traces: add its name here");
     let text = "num_ranks 2\nrank 0 {\na: send 8b to 1 tag 3\n}\nrank 1 {\na: recv 8b from 0 tag 3\n}\n";
     let read = Importer::of(text).and_then(|importer| importer.trace).expect("a GOAL schedule");
     let trace: trace::Trace = read("a.goal", text, None).expect("sound");

@@ -1,6 +1,7 @@
 //! Graphs of switches: each kind runs alike on any number of threads, arithmetic holds, and paths are those of the
 //! policy.
 
+use strandway_fabric::topology::{LinkId, NodeKind};
 use strandway_import::Problems;
 use strandway_lab::{Experiment, check, run};
 use strandway_proto::HostId;
@@ -34,7 +35,12 @@ const KINDS: [&str; 7] = [
 #[test]
 fn each_kind_gives_one_digest_on_any_number_of_threads() {
     for fabric in KINDS {
-        let link = if fabric.contains("planes") { "switch0.p0->switch1.p0" } else { "switch0->switch1" };
+        let whole = sound(fabric, "");
+        let topology = &whole.plan.topology;
+        let is_switch = |node| topology.describe(node).0 != NodeKind::Host;
+        let between =
+            |link: &LinkId| topology.ends(*link).is_some_and(|ends| is_switch(ends.from) && is_switch(ends.to));
+        let link = topology.link_name((0..topology.links()).map(LinkId).find(between).expect("switches with links"));
         let flap =
             format!("[[faults]]\nlink = \"{link}\"\nkind = \"flap\"\nperiod = \"20 us\"\nreconverge = \"2 us\"\n");
         let mut experiment = sound(fabric, &format!("[workload]\nkind = \"permutation\"\nsize = \"200 kB\"\n{flap}"));

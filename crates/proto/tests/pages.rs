@@ -281,3 +281,25 @@ fn relative_links_lead_to_files_and_headings_that_exist() {
     }
     assert!(dead.is_empty(), "{}", dead.join("\n"));
 }
+
+/// The names of the entries of a folder of the repository, without their endings.
+fn stems(folder: &str) -> std::collections::BTreeSet<String> {
+    let entries = fs::read_dir(root().join(folder)).expect("a folder of the repository");
+    let stem = |path: PathBuf| path.file_stem().expect("a name").to_string_lossy().into_owned();
+    entries.map(|entry| stem(entry.expect("an entry").path())).collect()
+}
+
+#[test]
+fn each_fuzz_target_has_its_program_its_corpus_and_its_replay() {
+    let targets = stems("fuzz/fuzz_targets");
+    assert!(targets.len() > 15, "{targets:?}");
+    assert_eq!(targets, stems("fuzz/corpus"), "fuzz/fuzz_targets and fuzz/corpus");
+    let manifest = read("fuzz/Cargo.toml");
+    let files = repository();
+    let replays: String =
+        files.iter().filter(|file| file.ends_with("/tests/fuzz_corpus.rs")).map(|file| read(file)).collect();
+    for target in targets {
+        assert!(manifest.contains(&format!("name = \"{target}\"")), "fuzz/Cargo.toml has no [[bin]] {target}");
+        assert!(replays.contains(target.as_str()), "no fuzz_corpus.rs replays {target}");
+    }
+}

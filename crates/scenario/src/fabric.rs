@@ -18,19 +18,14 @@ use strandway_import::leaf_spine::EqualServers;
 use strandway_proto::Profile;
 use strandway_proto::units::{Bytes, Rate, Span};
 
-const KINDS: [&str; 11] = [
-    "leaf-spine",
-    "fat-tree",
-    "multi-plane",
-    "sites",
-    "dragonfly",
-    "torus",
-    "hyperx",
-    "graph",
-    "htsim",
-    "simai",
-    "infragraph",
-];
+/// All kinds of fabric, in the order in which errors list them.
+fn kinds() -> Vec<&'static str> {
+    ["leaf-spine", "fat-tree", "multi-plane", "sites"]
+        .into_iter()
+        .chain(graphs::KINDS)
+        .chain(["htsim", "simai", "infragraph"])
+        .collect()
+}
 
 /// The checked `[fabric]`, without sizes of switches, which also depend on the profile.
 #[derive(Clone, Debug)]
@@ -96,7 +91,7 @@ pub(crate) fn read(
 ) -> Option<Fabric> {
     let section = Section::of(sink, &scenario.table, "fabric");
     let default = if nodes.is_some() && !section.has("kind") { "fat-tree" } else { "leaf-spine" };
-    let kind = if section.has("kind") { section.choice("kind", &KINDS)? } else { default };
+    let kind = if section.has("kind") { section.choice("kind", &kinds())? } else { default };
     section.raw("kind");
     let switches = switches(&section);
     let written = section.choice("routing", &Routing::NAMES).and_then(Routing::named);

@@ -36,7 +36,7 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, nodes
     let (switches, each) = match kind {
         "dragonfly" => a_dragonfly(section, wanted, each, levels[1])?,
         "graph" => (listed(section, scenario, levels[1])?, each.unwrap_or(1)),
-        _ => {
+        "torus" | "hyperx" => {
             let dims = dims(section)?;
             let bundle = if kind == "hyperx" { section.count("bundle", 1, 1024).unwrap_or(1) as u32 } else { 1 };
             let count = dims.iter().product();
@@ -45,6 +45,7 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, nodes
             let each = each.unwrap_or(if kind == "hyperx" { smallest } else { 1 });
             (Switches { names: switch_names(count), links, with_hosts: count }, each)
         }
+        _ => unreachable!("{kind} is in `KINDS` and has no branch here"),
     };
     let most = u64::from(switches.with_hosts) * each;
     let hosts = wanted.unwrap_or(most);
