@@ -9,7 +9,7 @@ const LAYERS: [&[&str]; 9] = [
     &["fabric", "erasure", "wire"],
     &["collective", "switch", "serving", "report"],
     &["sim", "udp", "namespaces", "import"],
-    &["group", "scenario", "mover", "perf"],
+    &["group", "scenario", "mover", "perf", "asynchronous"],
     &["lab", "aggregator", "files"],
     &["testbed", "reproduce"],
     &["cli", "c", "backend", "nccl"],
@@ -125,6 +125,8 @@ fn the_lower_crates_need_nothing_from_outside() {
     assert_eq!(dependencies(&manifests["mover"]).0, wire, "of ours, mover depends on these alone");
     let own = ["proto", "udp"].map(String::from).into();
     assert_eq!(dependencies(&manifests["perf"]).0, own, "of ours, perf depends on these alone");
+    let udp = BTreeSet::from(["udp".to_string()]);
+    assert_eq!(dependencies(&manifests["asynchronous"]), (udp, false), "asynchronous depends on udp alone");
     let (reproduce, _) = dependencies(&manifests["reproduce"]);
     assert!(reproduce.contains("lab") && !reproduce.contains("udp"), "{reproduce:?}");
     let (cli, _) = dependencies(&manifests["cli"]);

@@ -11,8 +11,8 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
+use strandway_asynchronous::{AsyncError, AsyncNode, Peer};
 use strandway_udp::address;
-use strandway_udp::asynchronous::{AsyncError, AsyncNode, Peer};
 use strandway_udp::{Region, RemoteRegion, SessionCounters};
 
 /// The result of a call.

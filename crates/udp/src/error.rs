@@ -227,7 +227,7 @@ pub enum Reason {
     /// The connection is 200 days old, and its clock would soon reach its end: connect again.
     Aged,
     /// Too many of the peer's writes with immediates wait for the application: see
-    /// [`crate::asynchronous::Peer::written`].
+    /// `strandway_asynchronous::Peer::written`.
     Unheeded,
 }
 

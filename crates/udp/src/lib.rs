@@ -2,7 +2,6 @@
 #![doc = include_str!("../README.md")]
 
 pub mod address;
-pub mod asynchronous;
 mod cipher;
 mod clock;
 mod completion;
@@ -31,7 +30,6 @@ mod routes;
 mod secret;
 mod secure;
 mod session;
-mod shards;
 mod socket;
 pub mod uet;
 pub mod uet_security;
@@ -55,7 +53,6 @@ pub use routes::{Routes, SOURCE_PORTS_MAX};
 pub use secret::Secret;
 pub use secure::random_secret;
 pub use session::SessionCounters;
-pub use shards::{AcceptingAny, Shards};
 pub use strandway_fabric::datagram::{CONTROL_DSCP, PLANES_MAX};
 pub use strandway_fabric::kernel::{Feature, Without};
 pub use strandway_proto::read::ReadLimits;

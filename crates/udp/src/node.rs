@@ -48,6 +48,7 @@ use crate::config::Config;
 use crate::error::{Error, Reason};
 use crate::handles::{Connection, Operation};
 use crate::layout::{Layout, Protection};
+use crate::limits::Limits;
 use crate::links::{self, Links};
 use crate::memory::{Memory, Region, RemoteRegion};
 use crate::peer_monitor::PeerMonitors;
@@ -203,9 +204,9 @@ impl Node {
         self.planes.iter().flat_map(Plane::descriptors).collect()
     }
 
-    /// The most unfinished operations of a connection, and the most connections.
-    pub(crate) const fn limits(&self) -> (usize, usize) {
-        (self.config.limits.operations, self.config.limits.connections)
+    /// The bounds of what may be under way.
+    pub const fn limits(&self) -> Limits {
+        self.config.limits
     }
 
     /// Payload bytes of a full packet.

@@ -3,7 +3,6 @@
 //! Tests that need a process of their own are programs of their own; `Cargo.toml` says why.
 
 mod api;
-mod asynchronous;
 mod bad_wire;
 mod fuzz_corpus;
 mod groups;

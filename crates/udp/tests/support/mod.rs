@@ -1,8 +1,6 @@
 //! Two nodes in one thread, perhaps with bad wires between them.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-pub(crate) mod executor;
-
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};

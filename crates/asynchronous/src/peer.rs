@@ -4,12 +4,10 @@ use super::answer::promise;
 use super::future::{ImmediateWrite, Pending};
 use super::queue::{Command, Link, Outcome, Owner, Posted};
 use super::{AsyncError, AsyncNode};
-use crate::memory::{Region, RemoteRegion};
-use crate::node::Node;
-use crate::session::SessionCounters;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
+use strandway_udp::{Node, Region, RemoteRegion, SessionCounters};
 
 /// An open connection. Clones stand for the same connection. It is closed by [`Peer::close`], or when the last clone
 /// and the last of their futures are dropped.
@@ -41,7 +39,7 @@ impl Peer {
     /// Resolves when all of it is there; sends and writes resolve in the order of posting. With an immediate the peer
     /// gets [`Peer::written`].
     ///
-    /// Errors: as for [`Node::write`], but never [`crate::Error::Busy`]; or why the connection ended.
+    /// Errors: as for [`Node::write`], but never [`strandway_udp::Error::Busy`]; or why the connection ended.
     pub fn write(
         &self,
         region: Region,
@@ -72,7 +70,7 @@ impl Peer {
     /// The peer's next write with an immediate, once all its bytes are in our memory: the immediate, and the number of
     /// bytes. Any number of futures may wait; each write goes to one of them, in order. If a future is dropped, its
     /// write goes to another. If 262,144 such writes of a peer wait for a future, its connection is closed
-    /// ([`crate::Reason::Unheeded`]).
+    /// ([`strandway_udp::Reason::Unheeded`]).
     ///
     /// Errors: the reason why the connection ended, after all writes that came before its end.
     pub fn written(&self) -> ImmediateWrite {
@@ -108,7 +106,7 @@ impl Peer {
     }
 
     /// Ends the connection and tells the peer with one datagram, which may be lost. All other futures of the connection
-    /// resolve with [`crate::Error::NoConnection`].
+    /// resolve with [`strandway_udp::Error::NoConnection`].
     ///
     /// Errors: [`AsyncError::Stopped`]; none if it has ended already.
     pub fn close(&self) -> Pending<()> {
@@ -116,7 +114,7 @@ impl Peer {
         Pending::new(&self.node.shared, None, Command::Close(self.link(), Some(done)), answer)
     }
 
-    /// The reason why the connection has ended, if it has; [`crate::Error::NoConnection`] if we closed it.
+    /// The reason why the connection has ended, if it has; [`strandway_udp::Error::NoConnection`] if we closed it.
     pub fn ended(&self) -> Option<AsyncError> {
         self.owner.link.ended().map(AsyncError::from)
     }

@@ -3,15 +3,13 @@
 
 use super::answer::Promise;
 use super::{AsyncError, Ending};
-use crate::handles::Connection;
-use crate::memory::{Region, RemoteRegion};
-use crate::node::{Node, Waker as NodeWaker};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, SocketAddrV6};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use strandway_udp::{Connection, Node, Region, RemoteRegion, Waker as NodeWaker};
 
 /// The most commands without a connection that wait for the node's thread; ours.
 const COMMANDS_MAX: usize = 1_024;
@@ -341,13 +339,22 @@ impl Queue {
 mod tests {
     use super::*;
 
+    /// A node that calls somebody who does not answer.
+    fn calling(calls: usize) -> (Node, Vec<Connection>) {
+        let here = "[::1]:0".parse().expect("an address");
+        let config = strandway_udp::Config::new(&[7; 32]).expect("long enough").plane(here);
+        let mut node = Node::bind(config).expect("sockets");
+        let nobody = "[::1]:9".parse().expect("an address");
+        let calls = (0..calls).map(|_| node.connect(&[nobody]).expect("room")).collect();
+        (node, calls)
+    }
+
     #[test]
     fn connections_that_nobody_accepts_are_bounded() {
-        let config = crate::Config::new(&[7; 32]).expect("long enough").plane("[::1]:0".parse().expect("an address"));
-        let mut node = Node::bind(config).expect("sockets");
+        let (mut node, calls) = calling(103);
         let queue = Arc::new(Queue::new(node.waker().expect("a descriptor"), 3));
-        let comes = |i: u32, ends: bool| {
-            let link = Link::new(Connection::test(i), None, 1);
+        let comes = |i: usize, ends: bool| {
+            let link = Link::new(calls[i], None, 1);
             queue.accepted(Arc::new(Owner { link: link.clone(), queue: queue.clone() }));
             if ends {
                 link.end(Ending::Here);
@@ -358,12 +365,13 @@ mod tests {
         // Open connections stay, in their order.
         (100..103).for_each(|i| comes(i, false));
         let waiting: Vec<_> = queue.lock().accepted.iter().map(|owner| owner.link.connection).collect();
-        assert_eq!(waiting, [100, 101, 102].map(Connection::test));
+        assert_eq!(waiting, calls[100..]);
     }
 
     #[test]
     fn immediates_that_nobody_asks_for_are_kept_up_to_a_bound() {
-        let link = Link::new(Connection::test(0), None, 1);
+        let (_node, calls) = calling(1);
+        let link = Link::new(calls[0], None, 1);
         assert!((0..WRITTEN_MAX).all(|i| link.written(i as u32, 0)));
         assert!(!link.written(0, 0));
         let context = Context::from_waker(Waker::noop());

@@ -2,7 +2,8 @@
 //! polls them.
 //!
 //! ```
-//! use strandway_udp::{Config, asynchronous::{AsyncError, AsyncNode}};
+//! use strandway_asynchronous::{AsyncError, AsyncNode};
+//! use strandway_udp::Config;
 //!
 //! async fn copy(config: Config, server: std::net::SocketAddrV6) -> Result<(), AsyncError> {
 //!     let node = AsyncNode::spawn(config)?;
@@ -26,7 +27,7 @@
 //! connection whose future was dropped is closed, and a buffer whose future was dropped is freed; connections and
 //! writes of peers are never lost.
 //!
-//! **Room.** A connection has at most [`Limits::operations`] unfinished sends and writes, and the same number of
+//! **Room.** A connection has at most [`strandway_udp::Limits::operations`] unfinished sends and writes, and the same number of
 //! receives; further futures wait until there is room, in order. So [`Error::Busy`] never comes.
 //!
 //! **Ends.** When a connection ends, all its futures return the reason. When the last clone of a [`Peer`] and of its
@@ -35,7 +36,7 @@
 //!
 //! **Price.** Each call and each answer passes between two threads. 64 bytes written there and back over loopback, four
 //! threads on two cores, median of three runs: 46.6 us instead of 27.9 (nodes spin briefly, then sleep), 97.4 us
-//! instead of 82.4 (they sleep at once); `cargo run --release -p strandway-udp --example ping_pong -- 3000 adaptive`,
+//! instead of 82.4 (they sleep at once); `cargo run --release -p strandway-asynchronous --example ping_pong -- 3000 adaptive`,
 //! or `sleep`. For the shortest latency call [`Node::wait`].
 
 mod answer;
@@ -43,16 +44,12 @@ mod driver;
 mod future;
 mod peer;
 mod queue;
+mod shards;
 
 pub use future::{Accepting, Connecting, ImmediateWrite, Pending};
 pub use peer::Peer;
+pub use shards::{AcceptingAny, Shards};
 
-use crate::completion::NodeCounters;
-use crate::config::Config;
-use crate::error::{Error, Reason};
-use crate::memory::Region;
-use crate::node::Node;
-use crate::plane::PlaneCounters;
 use answer::promise;
 use driver::Driver;
 use queue::{Command, Outcome, Queue};
@@ -61,6 +58,7 @@ use std::net::{SocketAddr, SocketAddrV6};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use strandway_udp::{Config, Error, Limits, Node, NodeCounters, PlaneCounters, Reason, Region};
 
 /// Why a future has no result.
 #[derive(Debug)]
@@ -156,10 +154,10 @@ impl AsyncNode {
 
     /// Starts a thread that drives a node.
     pub(crate) fn drive(mut node: Node) -> Result<AsyncNode, Error> {
-        let (operations_max, connections_max) = node.limits();
+        let Limits { operations, connections, .. } = node.limits();
         let (addresses, shard) = (node.addresses()?, node.shard());
-        let queue = Arc::new(Queue::new(node.waker()?, connections_max));
-        let driver = Driver::new(node, queue.clone(), operations_max);
+        let queue = Arc::new(Queue::new(node.waker()?, connections));
+        let driver = Driver::new(node, queue.clone(), operations);
         let thread = std::thread::Builder::new().name("strandway-node".into()).spawn(|| driver.run());
         let thread = Mutex::new(Some(thread.map_err(Error::Wait)?));
         Ok(AsyncNode { shared: Arc::new(Shared { queue, addresses, shard, thread }) })

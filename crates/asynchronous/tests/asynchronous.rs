@@ -1,14 +1,14 @@
 //! Futures over nodes with threads of their own: nothing is lost when futures are dropped, connections closed or nodes
 //! ended.
 
-use super::support::executor::{block_on, join, poll_once};
+use super::executor::{block_on, join, poll_once};
 use super::support::{config, pattern, v6};
 use proptest::prelude::*;
 use std::net::SocketAddrV6;
 use std::sync::mpsc;
 use std::task::Poll;
 use std::time::Duration;
-use strandway_udp::asynchronous::{AsyncError, AsyncNode, Peer, Pending};
+use strandway_asynchronous::{AsyncError, AsyncNode, Peer, Pending};
 use strandway_udp::{Config, Error, Limits, Node, Reason, Region, RemoteRegion, Timeouts};
 
 fn addresses(node: &AsyncNode) -> Vec<SocketAddrV6> {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use super::PATIENCE;
+use super::support::PATIENCE;
 
 struct Unpark(Thread);
 

@@ -12,8 +12,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake};
 use std::time::{Duration, Instant};
+use strandway_asynchronous::{AsyncError, AsyncNode, Peer};
 use strandway_udp::address::kept;
-use strandway_udp::asynchronous::{AsyncError, AsyncNode, Peer};
 use strandway_udp::{Completion, Config, Error, Node, RemoteRegion, Waiting};
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;

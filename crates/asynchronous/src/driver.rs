@@ -3,13 +3,10 @@
 use super::answer::Promise;
 use super::queue::{Command, Link, Outcome, Owner, Posted, Queue};
 use super::{AsyncError, Ending};
-use crate::completion::Completion;
-use crate::error::{Error, Reason};
-use crate::handles::Connection;
-use crate::node::Node;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
+use strandway_udp::{Completion, Connection, Error, Node, Reason};
 
 /// The longest wait of an idle node; its timers wake it earlier.
 const QUIET: Duration = Duration::from_secs(60);

@@ -1,15 +1,13 @@
 //! One host on several threads: connections are spread over nodes that share nothing.
 
-use crate::asynchronous::{Accepting, AsyncError, AsyncNode, Connecting, Peer};
-use crate::config::Config;
-use crate::error::Error;
-use crate::node::Node;
+use crate::{Accepting, AsyncError, AsyncNode, Connecting, Peer};
 use std::future::Future;
 use std::net::SocketAddrV6;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
+use strandway_udp::{Config, Error, Node};
 
 /// Several [`AsyncNode`]s as one; each has a thread, sockets, memory and connections of its own. They share the
 /// configured addresses ([`Node::bind_shards`]), so a peer needs one address per plane.
@@ -24,7 +22,7 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// Opens `shards` nodes. [`Limits::connections`] and all other settings hold for each of them.
+    /// Opens `shards` nodes. [`strandway_udp::Limits::connections`] and all other settings hold for each of them.
     ///
     /// # Errors
     /// As for [`Node::bind_shards`] and [`AsyncNode::spawn`].

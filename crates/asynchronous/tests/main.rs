@@ -1,0 +1,8 @@
+//! All integration tests of this crate in one program: to link one takes less time than to link many.
+
+mod asynchronous;
+mod executor;
+mod shards;
+#[allow(dead_code, reason = "only some of it is used here")]
+#[path = "../../udp/tests/support/mod.rs"]
+mod support;
