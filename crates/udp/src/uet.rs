@@ -32,13 +32,16 @@ use std::net::SocketAddr;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::wire::uet::pds::{Context, Nack, Refused};
 use strandway_proto::wire::uet::{self, Datagram, Pds, Ses};
-use strandway_proto::{ConnectionId, Time};
+use strandway_proto::{ConnectionId, Span, Time};
 use target::Target;
 
 /// The engine's number for the only connection of its endpoint.
 const ONLY: ConnectionId = ConnectionId(0);
 /// Closed contexts whose last acknowledgement can be repeated; ours.
 const CLOSED_MAX: usize = 64;
+/// A context that was silent for this long may be opened anew with another first sequence number; ours. It is longer
+/// than a datagram is late, and SUET repeats its first packet for much longer.
+const RESTART: Span = Span::from_ms(100);
 /// Answers that wait for the socket; ours. Further ones are dropped, and their causes come again.
 const ANSWERS_MAX: usize = 1_024;
 
@@ -156,6 +159,11 @@ impl Uet {
         Some(number)
     }
 
+    /// Contexts get their numbers from a random one on.
+    fn skip_numbers(&mut self) {
+        self.last = self.random.next_u64() as u16;
+    }
+
     /// The next number that no context has. Both directions share the numbers, so a datagram names one context.
     fn free_number(&mut self) -> Option<u16> {
         for _ in 0..u16::MAX {
@@ -223,6 +231,7 @@ impl Uet {
         psn: u32,
         datagram: &Datagram<'_>,
     ) {
+        self.forget_earlier(now, from, source, context, psn);
         let known = self.known.get(&(from, source)).copied();
         let number = match (known, context) {
             (Some(number), Context::Known(named)) if named == number => number,
@@ -249,6 +258,18 @@ impl Uet {
                 self.forget(number, from, source, &answer);
             }
             self.answer(from, answer);
+        }
+    }
+
+    /// A first packet with another first sequence number, to a context that has been silent: the peer has started again
+    /// and counts its contexts anew, so that context is gone. If the context was not silent, the packet is late.
+    fn forget_earlier(&mut self, now: Time, from: SocketAddr, source: u16, context: Context, psn: u32) {
+        let Context::Opening { psn_offset, .. } = context else { return };
+        let Some(number) = self.known.get(&(from, source)).copied() else { return };
+        let start = psn.wrapping_sub(psn_offset.into());
+        let is_other = |target: &&Target| target.start() != start && now.since(target.heard()) >= RESTART;
+        if self.targets.get(&number).filter(is_other).is_some() {
+            self.remove_target(number);
         }
     }
 
@@ -346,21 +367,28 @@ impl Uet {
 
     /// The next datagram to send. Contexts take turns.
     pub fn poll_transmit(&mut self, now: Time) -> Option<Outgoing> {
-        if let Some(answer) = self.answers.pop_front() {
-            return Some(answer);
+        let mut bytes = Vec::new();
+        self.poll_transmit_into(now, &mut bytes).map(|to| (to, bytes))
+    }
+
+    /// Appends the next datagram to send, and returns where it goes. Contexts take turns.
+    pub fn poll_transmit_into(&mut self, now: Time, out: &mut Vec<u8>) -> Option<SocketAddr> {
+        if let Some((to, answer)) = self.answers.pop_front() {
+            out.extend_from_slice(&answer);
+            return Some(to);
         }
         for target in self.targets.values_mut() {
-            if let Some(bytes) = target.poll_transmit(now, &mut self.shared) {
-                return Some((target.peer, bytes));
+            if target.poll_transmit(now, &mut self.shared, out) {
+                return Some(target.peer);
             }
         }
         let turn = self.turn;
         let later = |number: &u16| *number > turn;
         for is_later in [true, false] {
             for (number, initiator) in self.initiators.iter_mut().filter(|(number, _)| later(number) == is_later) {
-                if let Some(bytes) = initiator.poll_transmit(now, &mut self.shared) {
+                if initiator.poll_transmit(now, &mut self.shared, out) {
                     self.turn = *number;
-                    return Some((initiator.peer, bytes));
+                    return Some(initiator.peer);
                 }
             }
         }
@@ -399,6 +427,11 @@ fn nack(psn: u32, [source, target]: [u16; 2], code: NackCode) -> Vec<u8> {
 /// The bytes of a datagram whose numbers fit.
 fn written(datagram: &Datagram<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    uet::encode(datagram, &mut bytes).expect("every number fits");
+    write(datagram, &mut bytes);
     bytes
+}
+
+/// Appends a datagram whose numbers fit.
+fn write(datagram: &Datagram<'_>, out: &mut Vec<u8>) {
+    uet::encode(datagram, out).expect("every number fits");
 }

@@ -1,11 +1,11 @@
 //! The end of a context that sends messages: it opens and closes it.
 
-use super::{Event, ONLY, Operation, Shared, written};
+use super::{Event, ONLY, Operation, Shared, write};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use strandway_proto::packet::{Flags, Header, Psn};
+use strandway_proto::packet::{Data, Flags, Header, Psn};
 use strandway_proto::wire::uet::codes::{ControlKind, NackCode, Opcode, ReturnCode};
-use strandway_proto::wire::uet::pds::{Ack, Context, Control, Mode, Nack, Wish};
+use strandway_proto::wire::uet::pds::{Ack, Context, Control, Mode, Nack, Refused, Wish};
 use strandway_proto::wire::uet::ses::{Place, Standard};
 use strandway_proto::wire::uet::{self, Conversation, Datagram, Pds, Ses};
 use strandway_proto::{Endpoint, Event as EngineEvent, Message, MessageId, Packet, Ports, Span, Time};
@@ -56,6 +56,10 @@ pub(super) struct Initiator {
     packets: u64,
     /// Packets that have arrived without a hole.
     acknowledged: u64,
+    /// Packets that have been sent, some of them perhaps in vain.
+    sent: u64,
+    /// The hole for which all packets behind it were sent again.
+    went_back: Option<u64>,
     /// Clears that the peer has asked for.
     clears: u32,
     stage: Stage,
@@ -74,6 +78,8 @@ impl Initiator {
             first: 0,
             packets: 0,
             acknowledged: 0,
+            sent: 0,
+            went_back: None,
             clears: 0,
             stage: Stage::Open,
             heard: now,
@@ -188,8 +194,26 @@ impl Initiator {
                 self.stage = Stage::Ended;
                 shared.events.push_back(Event::Broken { peer: self.peer, code: Some(nack.code) });
             }
+            NackCode::OUT_OF_ORDER | NackCode::BEYOND_WINDOW => self.go_back(now, nack),
             // Trims are sent again at once; for all others the timeout comes.
             _ => self.hand_over(now, datagram),
+        }
+    }
+
+    /// The peer drops packets behind a hole, as in ROD and in SUET's go-back-N: then the hole and all behind it are sent
+    /// again, in order, once for each hole. If that fails, the timeout comes.
+    fn go_back(&mut self, now: Time, nack: &Nack) {
+        let Refused::Packet { psn, source, target } = nack.about else { return };
+        let refused = Psn::new(psn.wrapping_sub(self.start).into()).extend(self.acknowledged);
+        let hole = self.acknowledged;
+        if refused <= hole || refused >= self.sent || self.went_back == Some(hole) {
+            return;
+        }
+        self.went_back = Some(hole);
+        for psn in hole..self.sent {
+            let about = Refused::Packet { psn: self.start.wrapping_add(psn as u32), source, target };
+            let lost = Nack { code: NackCode::TRIMMED, about, ..*nack };
+            self.hand_over(now, &Datagram { pds: Pds::Nack(lost), ses: Ses::None, payload: &[] });
         }
     }
 
@@ -240,21 +264,24 @@ impl Initiator {
         [patience, close, self.endpoint.poll_timeout()].into_iter().flatten().min()
     }
 
-    pub(super) fn poll_transmit(&mut self, now: Time, shared: &mut Shared) -> Option<Vec<u8>> {
+    /// Appends its next datagram; false if it has none.
+    pub(super) fn poll_transmit(&mut self, now: Time, shared: &mut Shared, out: &mut Vec<u8>) -> bool {
         if self.clears > 0 {
             self.clears -= 1;
             let cleared = self.start.wrapping_add(self.acknowledged as u32).wrapping_sub(1);
-            return Some(self.control(ControlKind::CLEAR, 0, cleared, false));
+            write(&self.control(ControlKind::CLEAR, 0, cleared, false), out);
+            return true;
         }
         while let Some(packet) = self.endpoint.poll_transmit(now, Ports::first(1)) {
-            if let Some(bytes) = self.datagram(&packet, shared) {
-                return Some(bytes);
+            if self.write_packet(&packet, shared, out) {
+                return true;
             }
         }
-        self.poll_close(now, shared)
+        let close = self.poll_close(now, shared);
+        close.inspect(|close| write(close, out)).is_some()
     }
 
-    fn poll_close(&mut self, now: Time, shared: &Shared) -> Option<Vec<u8>> {
+    fn poll_close(&mut self, now: Time, shared: &Shared) -> Option<Datagram<'static>> {
         let sends = match self.stage {
             Stage::Draining if self.posted.is_empty() && self.remote.is_some() => 0,
             // It was never used.
@@ -274,7 +301,7 @@ impl Initiator {
         Some(self.control(ControlKind::CLOSE, psn, 0, sends > 0))
     }
 
-    fn control(&self, kind: ControlKind, psn: u32, payload: u32, retransmitted: bool) -> Vec<u8> {
+    fn control(&self, kind: ControlKind, psn: u32, payload: u32, retransmitted: bool) -> Datagram<'static> {
         let control = Control {
             kind,
             mode: Mode::Unordered,
@@ -286,17 +313,30 @@ impl Initiator {
             target: Context::Known(self.remote.unwrap_or(0)),
             payload,
         };
-        written(&Datagram { pds: Pds::Control(control), ses: Ses::None, payload: &[] })
+        Datagram { pds: Pds::Control(control), ses: Ses::None, payload: &[] }
     }
 
-    /// The bytes of an engine's packet; `None` if UET has none for it.
-    fn datagram(&self, packet: &Packet, shared: &mut Shared) -> Option<Vec<u8>> {
+    /// Appends an engine's packet; false if UET has none for it.
+    fn write_packet(&mut self, packet: &Packet, shared: &mut Shared, out: &mut Vec<u8>) -> bool {
         let Header::Data(data) = packet.header else {
             let conversation = self.conversation(Mode::Unordered, 0);
-            let (pds, ses, _) = uet::translate(packet, &conversation).ok()?;
-            return (shared.config.probes && self.remote.is_some())
-                .then(|| written(&Datagram { pds, ses, payload: &[] }));
+            let Ok((pds, ses, _)) = uet::translate(packet, &conversation) else { return false };
+            let may_leave = shared.config.probes && self.remote.is_some();
+            if may_leave {
+                write(&Datagram { pds, ses, payload: &[] }, out);
+            }
+            return may_leave;
         };
+        if packet.flags.has(Flags::RETRANSMITTED) {
+            shared.counters.retransmissions += 1;
+        }
+        self.sent = self.sent.max(data.psn.extend(self.acknowledged) + 1);
+        let datagram = self.datagram(packet, &data, shared);
+        datagram.inspect(|datagram| write(datagram, out)).is_some()
+    }
+
+    /// The datagram of a data packet.
+    fn datagram(&self, packet: &Packet, data: &Data, shared: &Shared) -> Option<Datagram<'_>> {
         let posted = self.posted.get(data.message.0.wrapping_sub(self.first) as usize)?;
         let conversation = self.conversation(shared.config.mode, posted.bytes.len() as u64);
         let (pds, ses, length) = uet::translate(packet, &conversation).ok()?;
@@ -317,11 +357,8 @@ impl Initiator {
             place,
             ..standard
         };
-        if packet.flags.has(Flags::RETRANSMITTED) {
-            shared.counters.retransmissions += 1;
-        }
         let from = data.offset.get() as usize;
         let payload = posted.bytes.get(from..from + length)?;
-        Some(written(&Datagram { pds, ses: Ses::Standard(standard), payload }))
+        Some(Datagram { pds, ses: Ses::Standard(standard), payload })
     }
 }
