@@ -14,6 +14,7 @@
 
 use std::error::Error;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use strandway_proto::Span;
 use strandway_udp::uet::{Acks, Config, Event, Mode, Node};
@@ -29,7 +30,7 @@ const SILENCE: Duration = Duration::from_millis(300);
 
 const USAGE: &str = "usage: uet_peer --listen ADDRESS | --connect ADDRESS [--from ADDRESS] [--op write|send|tagged]
   [--bytes N] [--count N] [--slots N] [--under-way N] [--mode rud|rod] [--acks plain|selective] [--window N]
-  [--timeout-us N] [--limit-s N]";
+  [--payload N] [--timeout-us N] [--limit-s N]";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Op {
@@ -49,25 +50,27 @@ struct Plan {
 }
 
 impl Plan {
-    /// The contents of a message.
-    fn contents(&self, number: u64) -> Vec<u8> {
+    /// The words of a message.
+    fn words(&self, number: u64) -> impl Iterator<Item = [u8; 8]> + use<> {
         let key = (number % self.slots).wrapping_mul(0xD1B5_4A32_D192_ED03).wrapping_add(0x123_4567);
-        let words = self.bytes.div_ceil(8) as u64;
-        let mut bytes = Vec::with_capacity(self.bytes + 8);
-        for word in 0..words {
-            bytes.extend_from_slice(&(word.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ key).to_le_bytes());
-        }
+        (0u64..).map(move |word| (word.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ key).to_le_bytes())
+    }
+
+    /// The contents of a message.
+    fn contents(&self, number: u64) -> Arc<Vec<u8>> {
+        let mut bytes: Vec<u8> = self.words(number).take(self.bytes.div_ceil(8)).flatten().collect();
         bytes.truncate(self.bytes);
-        bytes
+        Arc::new(bytes)
     }
 
     fn place(&self, number: u64) -> usize {
         (number % self.slots) as usize * self.bytes
     }
 
-    /// How many of these contents are wrong.
+    /// 1 if these contents are wrong.
     fn wrong(&self, number: u64, bytes: &[u8]) -> u64 {
-        u64::from(bytes != self.contents(number))
+        let mut pairs = bytes.chunks(8).zip(self.words(number));
+        u64::from(bytes.len() != self.bytes || pairs.any(|(chunk, word)| chunk != &word[..chunk.len()]))
     }
 }
 
@@ -98,6 +101,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             ("--acks", "plain") => config.acks = Acks::Plain,
             ("--acks", "selective") => config.acks = Acks::Selective,
             ("--window", _) => config.window = number()? as u32,
+            ("--payload", _) => config.payload = number()? as u16,
             ("--timeout-us", _) => config.timeout = Span::from_us(number()?),
             ("--limit-s", _) => plan.limit = Duration::from_secs(number()?),
             _ => return Err(format!("{flag} {value}: no such flag or value\n{USAGE}").into()),
@@ -117,7 +121,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Sends all messages, waits for their arrival, and closes.
 fn send(mut node: Node, to: SocketAddr, plan: &Plan) -> Result<(), Box<dyn Error>> {
-    let contents: Vec<Vec<u8>> = (0..plan.slots).map(|slot| plan.contents(slot)).collect();
+    let contents: Vec<Arc<Vec<u8>>> = (0..plan.slots).map(|slot| plan.contents(slot)).collect();
     let began = Instant::now();
     let (mut posted, mut arrived, mut refused) = (0, 0, 0);
     while arrived < plan.count {

@@ -29,6 +29,7 @@ use initiator::Initiator;
 use shared::{Region, Shared};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::wire::uet::pds::{Context, Nack, Refused};
 use strandway_proto::wire::uet::{self, Datagram, Pds, Ses};
@@ -111,13 +112,14 @@ impl Uet {
         self.shared.regions.get(&key).map(|region| &region.bytes[..])
     }
 
-    /// Sends a message, with a tag if there is one.
-    pub fn send(&mut self, now: Time, to: SocketAddr, tag: Option<u64>, bytes: Vec<u8>) -> Operation {
+    /// Sends a message, with a tag if there is one. The bytes may be shared (`Arc<Vec<u8>>`), so that nothing is copied.
+    pub fn send(&mut self, now: Time, to: SocketAddr, tag: Option<u64>, bytes: impl Into<Arc<Vec<u8>>>) -> Operation {
         let opcode = if tag.is_some() { uet::codes::Opcode::TAGGED_SEND } else { uet::codes::Opcode::SEND };
-        self.post(now, to, initiator::Posted::new(opcode, tag.unwrap_or(0), 0, None, bytes))
+        self.post(now, to, initiator::Posted::new(opcode, tag.unwrap_or(0), 0, None, bytes.into()))
     }
 
-    /// Writes `bytes` into the peer's memory of a key.
+    /// Writes `bytes` into the peer's memory of a key. The bytes may be shared (`Arc<Vec<u8>>`), so that nothing is
+    /// copied.
     pub fn write(
         &mut self,
         now: Time,
@@ -125,9 +127,10 @@ impl Uet {
         key: u64,
         offset: u64,
         header_data: Option<u64>,
-        bytes: Vec<u8>,
+        bytes: impl Into<Arc<Vec<u8>>>,
     ) -> Operation {
-        self.post(now, to, initiator::Posted::new(uet::codes::Opcode::WRITE, key, offset, header_data, bytes))
+        let opcode = uet::codes::Opcode::WRITE;
+        self.post(now, to, initiator::Posted::new(opcode, key, offset, header_data, bytes.into()))
     }
 
     fn post(&mut self, now: Time, to: SocketAddr, posted: initiator::Posted) -> Operation {

@@ -3,6 +3,7 @@
 use super::{Event, ONLY, Operation, Shared, write};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use strandway_proto::packet::{Data, Flags, Header, Psn};
 use strandway_proto::wire::uet::codes::{ControlKind, NackCode, Opcode, ReturnCode};
 use strandway_proto::wire::uet::pds::{Ack, Context, Control, Mode, Nack, Refused, Wish};
@@ -16,14 +17,14 @@ pub(super) struct Posted {
     key: u64,
     offset: u64,
     header_data: Option<u64>,
-    bytes: Vec<u8>,
+    bytes: Arc<Vec<u8>>,
     operation: Operation,
     /// The peer refused it; it counts as sent all the same.
     refused: bool,
 }
 
 impl Posted {
-    pub(super) fn new(opcode: Opcode, key: u64, offset: u64, header_data: Option<u64>, bytes: Vec<u8>) -> Posted {
+    pub(super) fn new(opcode: Opcode, key: u64, offset: u64, header_data: Option<u64>, bytes: Arc<Vec<u8>>) -> Posted {
         Posted { opcode, key, offset, header_data, bytes, operation: Operation(0), refused: false }
     }
 }
@@ -64,6 +65,32 @@ pub(super) struct Initiator {
     clears: u32,
     stage: Stage,
     heard: Time,
+    silence: Silence,
+}
+
+/// The longest wait between two retransmissions into silence; ours. SUET waits up to 4 s.
+const WAIT_MAX: Span = Span::from_ms(1_000);
+
+/// Retransmissions since the peer was heard. Each is twice as late as the one before it.
+#[derive(Default)]
+struct Silence {
+    rounds: u32,
+    /// No further one before this time.
+    until: Option<Time>,
+}
+
+impl Silence {
+    /// A timeout has led to retransmissions.
+    fn count(&mut self, now: Time, timeout: Span) {
+        self.rounds += 1;
+        let wait = Span(timeout.0.saturating_mul(1 << self.rounds.min(20))).min(WAIT_MAX.max(timeout));
+        self.until = Some(now + wait);
+    }
+
+    /// May packets be sent again now?
+    fn is_over(&self, now: Time) -> bool {
+        self.until.is_none_or(|until| until <= now)
+    }
 }
 
 impl Initiator {
@@ -83,6 +110,7 @@ impl Initiator {
             clears: 0,
             stage: Stage::Open,
             heard: now,
+            silence: Silence::default(),
         }
     }
 
@@ -123,6 +151,7 @@ impl Initiator {
 
     /// An acknowledgement or a NACK.
     pub(super) fn handle(&mut self, now: Time, datagram: &Datagram<'_>, shared: &mut Shared) {
+        self.silence = Silence::default();
         match &datagram.pds {
             Pds::Ack(ack) => self.handle_ack(now, ack, datagram, shared),
             Pds::Nack(nack) => self.handle_nack(now, nack, datagram, shared),
@@ -247,7 +276,10 @@ impl Initiator {
             shared.events.push_back(Event::Broken { peer: self.peer, code: None });
             return;
         }
-        self.endpoint.handle_timeout(now);
+        if self.endpoint.poll_timeout().is_some_and(|at| at <= now) && self.silence.is_over(now) {
+            self.endpoint.handle_timeout(now);
+            self.silence.count(now, shared.config.timeout);
+        }
     }
 
     /// Does it wait for an answer?
@@ -261,7 +293,8 @@ impl Initiator {
             Stage::Closing { at, .. } => Some(at),
             _ => None,
         };
-        [patience, close, self.endpoint.poll_timeout()].into_iter().flatten().min()
+        let again = self.endpoint.poll_timeout().map(|at| self.silence.until.map_or(at, |until| until.max(at)));
+        [patience, close, again].into_iter().flatten().min()
     }
 
     /// Appends its next datagram; false if it has none.

@@ -262,6 +262,8 @@ fn a_silent_peer_breaks_the_context_and_a_message_too_long_waits_in_vain() {
     pair.run();
     assert_eq!(pair.events[0], [Event::Broken { peer: address(1), code: None }]);
     assert_eq!(pair.nodes[0].contexts(), [0, 0]);
+    // Repetitions become rarer: 5 ms, 10 ms and so on to 1 s, for 30 s.
+    assert!((30..50).contains(&pair.sent[0].len()), "{} datagrams", pair.sent[0].len());
     let small = Config { incoming_max: 1_000, ..Config::default() };
     let mut pair = Pair::new([Config::default(), small], 0, 1);
     pair.nodes[0].send(pair.now, address(1), None, vec![0; 2_000]);
