@@ -10,14 +10,16 @@
 //! significant byte first: word `w` of it is `w * 0x9E3779B97F4A7C15 ^ (i * 0xD1B54A32D192ED03 + 0x1234567)`, modulo
 //! 2^64, with `i` modulo `--slots`. A write goes to memory key 0x42, offset `(i % slots) * bytes`, and brings `i` as
 //! header data; a tagged send has the tag `i`. At the end a tagged send of 8 bytes with tag 0xD0E follows, once all
-//! others have arrived. `bench/interop/README.md` has the runs against others.
+//! others have arrived. `bench/interop/README.md` has the runs against others. `--seal` seals all datagrams with a key
+//! that is no secret, to measure what that costs; both ends need it, with different numbers.
 
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use strandway_proto::Span;
-use strandway_udp::uet::{Acks, Config, Event, Mode, Node};
+use strandway_udp::uet::{Acks, Config, Event, Mode, Node, Security};
+use strandway_udp::uet_security::{Domain, Mode as DomainMode, Rekey};
 
 /// The key of the memory that is written.
 const KEY: u64 = 0x42;
@@ -30,7 +32,7 @@ const SILENCE: Duration = Duration::from_millis(300);
 
 const USAGE: &str = "usage: uet_peer --listen ADDRESS | --connect ADDRESS [--from ADDRESS] [--op write|send|tagged]
   [--bytes N] [--count N] [--slots N] [--under-way N] [--mode rud|rod] [--acks plain|selective] [--window N]
-  [--payload N] [--timeout-us N] [--limit-s N]";
+  [--payload N] [--seal IDENTIFIER] [--timeout-us N] [--limit-s N]";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Op {
@@ -75,7 +77,7 @@ impl Plan {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let (mut listen, mut connect, mut from) = (None, None, None);
+    let (mut listen, mut connect, mut from, mut identifier) = (None, None, None, None);
     let mut config = Config { timeout: Span::from_ms(5), patience: Span::from_ms(20_000), ..Config::default() };
     config.incoming_max = 5 << 30;
     let (op, limit) = (Op::Write, Duration::from_secs(60));
@@ -101,6 +103,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             ("--acks", "plain") => config.acks = Acks::Plain,
             ("--acks", "selective") => config.acks = Acks::Selective,
             ("--window", _) => config.window = number()? as u32,
+            ("--seal", _) => identifier = Some(number()? as u32),
             ("--payload", _) => config.payload = number()? as u16,
             ("--timeout-us", _) => config.timeout = Span::from_us(number()?),
             ("--limit-s", _) => plan.limit = Duration::from_secs(number()?),
@@ -109,14 +112,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     plan.slots = if plan.slots == 0 { plan.count } else { plan.slots.min(plan.count) };
     config.seed = std::process::id().into();
+    let bind = |at| match identifier {
+        Some(identifier) => Node::bind_sealed(at, config, security(identifier)),
+        None => Node::bind(at, config),
+    };
     match (listen, connect) {
-        (Some(at), None) => receive(Node::bind(at, config)?, &plan),
+        (Some(at), None) => receive(bind(at)?, &plan),
         (None, Some(to)) => {
             let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-            send(Node::bind(from.unwrap_or(any.parse()?), config)?, to, &plan)
+            send(bind(from.unwrap_or(any.parse()?))?, to, &plan)
         }
         _ => Err(format!("give --listen or --connect, one of them\n{USAGE}").into()),
     }
+}
+
+/// A domain for measurements: its key is no secret, and every start has the same epoch.
+fn security(identifier: u32) -> Security {
+    let domain = Domain { number: 1, key: [7; 32], mode: DomainMode::Cluster, rekey: Rekey::default() };
+    Security { domain, identifier, association: false, epoch: 0 }
 }
 
 /// Sends all messages, waits for their arrival, and closes.

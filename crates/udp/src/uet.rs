@@ -14,6 +14,7 @@
 
 mod initiator;
 mod node;
+mod sealed;
 mod shared;
 mod target;
 #[cfg(test)]
@@ -21,6 +22,7 @@ mod tests;
 mod types;
 
 pub use node::Node;
+pub use sealed::Security;
 pub use strandway_proto::wire::uet::codes::{NackCode, ReturnCode};
 pub use strandway_proto::wire::uet::pds::Mode;
 pub use types::{Acks, Config, Counters, Event, Operation};

@@ -1,6 +1,7 @@
 //! A node of UET on a UDP socket.
 
-use super::{Config, Uet};
+use super::sealed::Guard;
+use super::{Config, Security, Uet};
 use crate::address::{kept, shown};
 use crate::clock::Clock;
 use crate::error::Error;
@@ -76,6 +77,8 @@ pub struct Node {
     cuts: bool,
     /// The socket had no room for the batch.
     is_blocked: bool,
+    /// Seals and opens all datagrams, if the node has security.
+    guard: Option<Guard>,
 }
 
 impl Node {
@@ -92,7 +95,17 @@ impl Node {
         uet.skip_numbers();
         let cuts = socket.cuts_batches();
         let (inbox, batch) = (Inbox::new(), Batch::default());
-        Ok(Node { socket, clock: Clock::new(), uet, inbox, batch, cuts, is_blocked: false })
+        Ok(Node { socket, clock: Clock::new(), uet, inbox, batch, cuts, is_blocked: false, guard: None })
+    }
+
+    /// As [`Node::bind`], but all datagrams are sealed with the keys of a domain, and others are dropped. Each datagram
+    /// has 32 bytes more: [`Config::payload`] must leave room for them.
+    ///
+    /// # Errors
+    /// As [`Node::bind`]; also if the domain's mode has no identifiers, or the processor has no instructions for AES.
+    pub fn bind_sealed(address: SocketAddr, config: Config, security: Security) -> io::Result<Node> {
+        let guard = Guard::new(security, config.contexts_max).map_err(system_error)?;
+        Ok(Node { guard: Some(guard), ..Node::bind(address, config)? })
     }
 
     /// Its address.
@@ -148,7 +161,7 @@ impl Node {
         }
         loop {
             let start = self.batch.bytes.len();
-            let Some(to) = self.uet.poll_transmit_into(now, &mut self.batch.bytes) else { break };
+            let Some(to) = self.write_next(now)? else { break };
             moved = true;
             let sent = match self.batch.take(to, start) {
                 true if self.batch.is_full() => self.flush(self.batch.bytes.len(), None)?,
@@ -163,13 +176,36 @@ impl Node {
         Ok(moved)
     }
 
+    /// Writes the next datagram behind the batch, sealed if the node has security, and returns where it goes.
+    fn write_next(&mut self, now: Time) -> io::Result<Option<SocketAddr>> {
+        let bytes = &mut self.batch.bytes;
+        let start = bytes.len();
+        let Some(guard) = &mut self.guard else { return Ok(self.uet.poll_transmit_into(now, bytes)) };
+        guard.begin(bytes);
+        let to = self.uet.poll_transmit_into(now, bytes);
+        match to {
+            Some(_) => guard.end(bytes, start).map_err(io::Error::other)?,
+            None => bytes.truncate(start),
+        }
+        Ok(to)
+    }
+
     fn receive(&mut self) -> bool {
         if !self.socket.receive(&mut self.inbox) {
             // An error belongs to an earlier datagram: nobody listens there. Timers decide.
             return self.inbox.failed();
         }
-        let (now, uet) = (self.clock.now(), &mut self.uet);
-        self.inbox.each(|arrival, datagram| uet.handle_datagram(now, shown(arrival.from), datagram));
+        let (now, uet, guard) = (self.clock.now(), &mut self.uet, &mut self.guard);
+        self.inbox.each(|arrival, datagram| {
+            let plain = match guard {
+                Some(guard) => guard.open(datagram),
+                None => Some(&*datagram),
+            };
+            match plain {
+                Some(plain) => uet.handle_datagram(now, shown(arrival.from), plain),
+                None => uet.shared.counters.forged += 1,
+            }
+        });
         true
     }
 

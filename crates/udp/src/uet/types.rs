@@ -120,6 +120,8 @@ pub enum Event {
 pub struct Counters {
     /// Datagrams that are none of UET's, or that this end has no use for.
     pub malformed: u64,
+    /// Datagrams that no node of the domain has sealed, or that came again, at a node with security.
+    pub forged: u64,
     /// Datagrams of contexts that do not exist.
     pub strays: u64,
     /// NACKs sent.
