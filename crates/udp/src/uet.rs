@@ -19,6 +19,7 @@ mod shared;
 mod target;
 #[cfg(test)]
 mod tests;
+mod timer;
 mod types;
 
 pub use node::Node;
@@ -159,7 +160,7 @@ impl Uet {
         let number = self.free_number()?;
         let seed = self.random.next_u64();
         let endpoint = self.shared.endpoint(now, 0, seed);
-        self.initiators.insert(number, Initiator::new(now, to, number, start, endpoint));
+        self.initiators.insert(number, Initiator::new(now, to, number, start, endpoint, self.shared.config.timeout));
         self.open.insert(to, number);
         Some(number)
     }

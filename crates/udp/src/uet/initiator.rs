@@ -1,5 +1,6 @@
 //! The end of a context that sends messages: it opens and closes it.
 
+use super::timer::Timer;
 use super::{Event, ONLY, Operation, Shared, write};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -65,36 +66,18 @@ pub(super) struct Initiator {
     clears: u32,
     stage: Stage,
     heard: Time,
-    silence: Silence,
-}
-
-/// The longest wait between two retransmissions into silence; ours. SUET waits up to 4 s.
-const WAIT_MAX: Span = Span::from_ms(1_000);
-
-/// Retransmissions since the peer was heard. Each is twice as late as the one before it.
-#[derive(Default)]
-struct Silence {
-    rounds: u32,
-    /// No further one before this time.
-    until: Option<Time>,
-}
-
-impl Silence {
-    /// A timeout has led to retransmissions.
-    fn count(&mut self, now: Time, timeout: Span) {
-        self.rounds += 1;
-        let wait = Span(timeout.0.saturating_mul(1 << self.rounds.min(20))).min(WAIT_MAX.max(timeout));
-        self.until = Some(now + wait);
-    }
-
-    /// May packets be sent again now?
-    fn is_over(&self, now: Time) -> bool {
-        self.until.is_none_or(|until| until <= now)
-    }
+    timer: Timer,
 }
 
 impl Initiator {
-    pub(super) fn new(now: Time, peer: SocketAddr, local: u16, start: u32, endpoint: Endpoint) -> Initiator {
+    pub(super) fn new(
+        now: Time,
+        peer: SocketAddr,
+        local: u16,
+        start: u32,
+        endpoint: Endpoint,
+        timeout: Span,
+    ) -> Initiator {
         Initiator {
             peer,
             local,
@@ -110,7 +93,7 @@ impl Initiator {
             clears: 0,
             stage: Stage::Open,
             heard: now,
-            silence: Silence::default(),
+            timer: Timer::new(timeout),
         }
     }
 
@@ -151,7 +134,7 @@ impl Initiator {
 
     /// An acknowledgement or a NACK.
     pub(super) fn handle(&mut self, now: Time, datagram: &Datagram<'_>, shared: &mut Shared) {
-        self.silence = Silence::default();
+        self.timer.on_heard();
         match &datagram.pds {
             Pds::Ack(ack) => self.handle_ack(now, ack, datagram, shared),
             Pds::Nack(nack) => self.handle_nack(now, nack, datagram, shared),
@@ -184,6 +167,10 @@ impl Initiator {
         }
         if let Ses::Response(response) = datagram.ses {
             self.judge(response.message, response.answer.code, shared);
+        }
+        if let Some(psn) = ack.acked_psn().filter(|_| !ack.retransmitted) {
+            let psn = Psn::new(psn.wrapping_sub(self.start).into()).extend(self.acknowledged);
+            self.timer.on_acked(now, psn);
         }
         self.hand_over(now, datagram);
         self.acknowledged = self.acknowledged.max(next);
@@ -276,9 +263,9 @@ impl Initiator {
             shared.events.push_back(Event::Broken { peer: self.peer, code: None });
             return;
         }
-        if self.endpoint.poll_timeout().is_some_and(|at| at <= now) && self.silence.is_over(now) {
+        if self.endpoint.poll_timeout().is_some_and(|at| self.timer.end(at) <= now) {
             self.endpoint.handle_timeout(now);
-            self.silence.count(now, shared.config.timeout);
+            self.timer.on_timeout(now);
         }
     }
 
@@ -293,7 +280,7 @@ impl Initiator {
             Stage::Closing { at, .. } => Some(at),
             _ => None,
         };
-        let again = self.endpoint.poll_timeout().map(|at| self.silence.until.map_or(at, |until| until.max(at)));
+        let again = self.endpoint.poll_timeout().map(|at| self.timer.end(at));
         [patience, close, again].into_iter().flatten().min()
     }
 
@@ -306,7 +293,7 @@ impl Initiator {
             return true;
         }
         while let Some(packet) = self.endpoint.poll_transmit(now, Ports::first(1)) {
-            if self.write_packet(&packet, shared, out) {
+            if self.write_packet(now, &packet, shared, out) {
                 return true;
             }
         }
@@ -350,7 +337,7 @@ impl Initiator {
     }
 
     /// Appends an engine's packet; false if UET has none for it.
-    fn write_packet(&mut self, packet: &Packet, shared: &mut Shared, out: &mut Vec<u8>) -> bool {
+    fn write_packet(&mut self, now: Time, packet: &Packet, shared: &mut Shared, out: &mut Vec<u8>) -> bool {
         let Header::Data(data) = packet.header else {
             let conversation = self.conversation(Mode::Unordered, 0);
             let Ok((pds, ses, _)) = uet::translate(packet, &conversation) else { return false };
@@ -360,10 +347,10 @@ impl Initiator {
             }
             return may_leave;
         };
-        if packet.flags.has(Flags::RETRANSMITTED) {
-            shared.counters.retransmissions += 1;
-        }
-        self.sent = self.sent.max(data.psn.extend(self.acknowledged) + 1);
+        let (psn, again) = (data.psn.extend(self.acknowledged), packet.flags.has(Flags::RETRANSMITTED));
+        shared.counters.retransmissions += u64::from(again);
+        self.sent = self.sent.max(psn + 1);
+        self.timer.on_sent(now, psn, again);
         let datagram = self.datagram(packet, &data, shared);
         datagram.inspect(|datagram| write(datagram, out)).is_some()
     }

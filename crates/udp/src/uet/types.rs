@@ -26,7 +26,8 @@ pub struct Config {
     pub probes: bool,
     /// Packets in flight, 64 or more; SUET takes 128.
     pub window: u32,
-    /// After this time a packet that is not acknowledged is sent again.
+    /// After this time a packet that is not acknowledged is sent again, or later if round trips are long or the peer is
+    /// silent.
     pub timeout: Span,
     /// After this time without any answer, a context ends in error.
     pub patience: Span,
