@@ -7,10 +7,11 @@
 //!
 //! A context goes one way, as SUET has it: who sends first opens one, and the peer opens another for its own messages.
 //! Sends need no receive that is posted before: a message arrives whole, as an event. Reads, atomic operations,
-//! rendezvous, credit and the security sublayer are not here; a request of this kind gets the response "not supported".
-//! Nothing is authenticated.
+//! rendezvous and credit are not here; a request of this kind gets the response "not supported". Nothing is authenticated
+//! unless the node is bound with [`Node::bind_sealed`].
 //!
-//! Driven so far by recorded datagrams of SUET and by itself, never by a running peer: `docs/protocols/uet.md`.
+//! Driven in both directions against a running SUET: `bench/interop/README.md`; by recorded datagrams of it in tests.
+//! `docs/protocols/uet.md` says what is unproven.
 
 mod initiator;
 mod node;
