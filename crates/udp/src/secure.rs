@@ -179,7 +179,7 @@ impl Opener {
 }
 
 /// Which of the last counters were seen; RFC 6479's ring of words.
-struct Window {
+pub(crate) struct Window {
     /// One more than the highest counter seen.
     next: u64,
     /// The number of counters that it remembers.
@@ -189,7 +189,8 @@ struct Window {
 }
 
 impl Window {
-    fn new(size: u64) -> Window {
+    /// A window of at least `size` counters, none of which was seen.
+    pub(crate) fn new(size: u64) -> Window {
         // One word more than the window needs, since the newest word is cleared as a whole.
         let words = (size.max(WINDOW_MIN).div_ceil(64) + 1).next_power_of_two();
         Window { next: 0, size: (words - 1) * 64, words: vec![0; words as usize].into() }
@@ -200,15 +201,16 @@ impl Window {
         ((counter / 64) as usize & (self.words.len() - 1), 1 << (counter % 64))
     }
 
+    /// Was `counter` not seen, and is it recent enough to tell?
     #[inline]
-    fn is_fresh(&self, counter: u64) -> bool {
+    pub(crate) fn is_fresh(&self, counter: u64) -> bool {
         let (word, bit) = self.slot(counter);
         counter >= self.next || (self.next - counter <= self.size && self.words[word] & bit == 0)
     }
 
     /// Marks a counter as seen; its datagram was authenticated.
     #[inline]
-    fn insert(&mut self, counter: u64) {
+    pub(crate) fn insert(&mut self, counter: u64) {
         if counter >= self.next {
             let (old, new) = (self.next.div_ceil(64), counter / 64);
             for word in old.max((new + 1).saturating_sub(self.words.len() as u64))..=new {

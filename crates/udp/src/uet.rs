@@ -7,20 +7,24 @@
 //!
 //! A context goes one way, as SUET has it: who sends first opens one, and the peer opens another for its own messages.
 //! Sends need no receive that is posted before: a message arrives whole, as an event. Reads, atomic operations,
-//! rendezvous, credit and the security sublayer are not here; a request of this kind gets the response "not supported".
-//! Nothing is authenticated.
+//! rendezvous and credit are not here; a request of this kind gets the response "not supported". Nothing is authenticated
+//! unless the node is bound with [`Node::bind_sealed`].
 //!
-//! Driven so far by recorded datagrams of SUET and by itself, never by a running peer: `docs/protocols/uet.md`.
+//! Driven in both directions against a running SUET: `bench/interop/README.md`; by recorded datagrams of it in tests.
+//! `docs/protocols/uet.md` says what is unproven.
 
 mod initiator;
 mod node;
+mod sealed;
 mod shared;
 mod target;
 #[cfg(test)]
 mod tests;
+mod timer;
 mod types;
 
 pub use node::Node;
+pub use sealed::Security;
 pub use strandway_wire::uet::codes::{NackCode, ReturnCode};
 pub use strandway_wire::uet::pds::Mode;
 pub use types::{Acks, Config, Counters, Event, Operation};
@@ -29,8 +33,9 @@ use initiator::Initiator;
 use shared::{Region, Shared};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use strandway_proto::rng::{Random, StreamKind};
-use strandway_proto::{ConnectionId, Time};
+use strandway_proto::{ConnectionId, Span, Time};
 use strandway_wire::uet::pds::{Context, Nack, Refused};
 use strandway_wire::uet::{self, Datagram, Pds, Ses};
 use target::Target;
@@ -39,6 +44,9 @@ use target::Target;
 const ONLY: ConnectionId = ConnectionId(0);
 /// Closed contexts whose last acknowledgement can be repeated; ours.
 const CLOSED_MAX: usize = 64;
+/// A context that was silent for this long may be opened anew with another first sequence number; ours. It is longer
+/// than a datagram is late, and SUET repeats its first packet for much longer.
+const RESTART: Span = Span::from_ms(100);
 /// Answers that wait for the socket; ours. Further ones are dropped, and their causes come again.
 const ANSWERS_MAX: usize = 1_024;
 
@@ -108,13 +116,14 @@ impl Uet {
         self.shared.regions.get(&key).map(|region| &region.bytes[..])
     }
 
-    /// Sends a message, with a tag if there is one.
-    pub fn send(&mut self, now: Time, to: SocketAddr, tag: Option<u64>, bytes: Vec<u8>) -> Operation {
+    /// Sends a message, with a tag if there is one. The bytes may be shared (`Arc<Vec<u8>>`), so that nothing is copied.
+    pub fn send(&mut self, now: Time, to: SocketAddr, tag: Option<u64>, bytes: impl Into<Arc<Vec<u8>>>) -> Operation {
         let opcode = if tag.is_some() { uet::codes::Opcode::TAGGED_SEND } else { uet::codes::Opcode::SEND };
-        self.post(now, to, initiator::Posted::new(opcode, tag.unwrap_or(0), 0, None, bytes))
+        self.post(now, to, initiator::Posted::new(opcode, tag.unwrap_or(0), 0, None, bytes.into()))
     }
 
-    /// Writes `bytes` into the peer's memory of a key.
+    /// Writes `bytes` into the peer's memory of a key. The bytes may be shared (`Arc<Vec<u8>>`), so that nothing is
+    /// copied.
     pub fn write(
         &mut self,
         now: Time,
@@ -122,9 +131,10 @@ impl Uet {
         key: u64,
         offset: u64,
         header_data: Option<u64>,
-        bytes: Vec<u8>,
+        bytes: impl Into<Arc<Vec<u8>>>,
     ) -> Operation {
-        self.post(now, to, initiator::Posted::new(uet::codes::Opcode::WRITE, key, offset, header_data, bytes))
+        let opcode = uet::codes::Opcode::WRITE;
+        self.post(now, to, initiator::Posted::new(opcode, key, offset, header_data, bytes.into()))
     }
 
     fn post(&mut self, now: Time, to: SocketAddr, posted: initiator::Posted) -> Operation {
@@ -151,9 +161,14 @@ impl Uet {
         let number = self.free_number()?;
         let seed = self.random.next_u64();
         let endpoint = self.shared.endpoint(now, 0, seed);
-        self.initiators.insert(number, Initiator::new(now, to, number, start, endpoint));
+        self.initiators.insert(number, Initiator::new(now, to, number, start, endpoint, self.shared.config.timeout));
         self.open.insert(to, number);
         Some(number)
+    }
+
+    /// Contexts get their numbers from a random one on.
+    fn skip_numbers(&mut self) {
+        self.last = self.random.next_u64() as u16;
     }
 
     /// The next number that no context has. Both directions share the numbers, so a datagram names one context.
@@ -223,6 +238,7 @@ impl Uet {
         psn: u32,
         datagram: &Datagram<'_>,
     ) {
+        self.forget_earlier(now, from, source, context, psn);
         let known = self.known.get(&(from, source)).copied();
         let number = match (known, context) {
             (Some(number), Context::Known(named)) if named == number => number,
@@ -249,6 +265,18 @@ impl Uet {
                 self.forget(number, from, source, &answer);
             }
             self.answer(from, answer);
+        }
+    }
+
+    /// A first packet with another first sequence number, to a context that has been silent: the peer has started again
+    /// and counts its contexts anew, so that context is gone. If the context was not silent, the packet is late.
+    fn forget_earlier(&mut self, now: Time, from: SocketAddr, source: u16, context: Context, psn: u32) {
+        let Context::Opening { psn_offset, .. } = context else { return };
+        let Some(number) = self.known.get(&(from, source)).copied() else { return };
+        let start = psn.wrapping_sub(psn_offset.into());
+        let is_other = |target: &&Target| target.start() != start && now.since(target.heard()) >= RESTART;
+        if self.targets.get(&number).filter(is_other).is_some() {
+            self.remove_target(number);
         }
     }
 
@@ -346,21 +374,28 @@ impl Uet {
 
     /// The next datagram to send. Contexts take turns.
     pub fn poll_transmit(&mut self, now: Time) -> Option<Outgoing> {
-        if let Some(answer) = self.answers.pop_front() {
-            return Some(answer);
+        let mut bytes = Vec::new();
+        self.poll_transmit_into(now, &mut bytes).map(|to| (to, bytes))
+    }
+
+    /// Appends the next datagram to send, and returns where it goes. Contexts take turns.
+    pub fn poll_transmit_into(&mut self, now: Time, out: &mut Vec<u8>) -> Option<SocketAddr> {
+        if let Some((to, answer)) = self.answers.pop_front() {
+            out.extend_from_slice(&answer);
+            return Some(to);
         }
         for target in self.targets.values_mut() {
-            if let Some(bytes) = target.poll_transmit(now, &mut self.shared) {
-                return Some((target.peer, bytes));
+            if target.poll_transmit(now, &mut self.shared, out) {
+                return Some(target.peer);
             }
         }
         let turn = self.turn;
         let later = |number: &u16| *number > turn;
         for is_later in [true, false] {
             for (number, initiator) in self.initiators.iter_mut().filter(|(number, _)| later(number) == is_later) {
-                if let Some(bytes) = initiator.poll_transmit(now, &mut self.shared) {
+                if initiator.poll_transmit(now, &mut self.shared, out) {
                     self.turn = *number;
-                    return Some((initiator.peer, bytes));
+                    return Some(initiator.peer);
                 }
             }
         }
@@ -399,6 +434,11 @@ fn nack(psn: u32, [source, target]: [u16; 2], code: NackCode) -> Vec<u8> {
 /// The bytes of a datagram whose numbers fit.
 fn written(datagram: &Datagram<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    uet::encode(datagram, &mut bytes).expect("every number fits");
+    write(datagram, &mut bytes);
     bytes
+}
+
+/// Appends a datagram whose numbers fit.
+fn write(datagram: &Datagram<'_>, out: &mut Vec<u8>) {
+    uet::encode(datagram, out).expect("every number fits");
 }

@@ -1,14 +1,16 @@
-//! The security sublayer of Ultra Ethernet Transport: keys of a domain, and sealed datagrams over native IP.
+//! The security sublayer of Ultra Ethernet Transport: keys of a domain, and sealed datagrams over native IP and UDP.
 //!
 //! Keys are derived by the counter mode of NIST SP 800-108 with AES-256-CMAC, and datagrams are sealed with
-//! AES-256-GCM, as the UEC reference provider does both; its vectors are the tests. A sealed datagram over UDP is
-//! implemented nowhere, so there is none here.
+//! AES-256-GCM, as the UEC reference provider does both; its vectors are the tests. No source has a sealed datagram over
+//! UDP; ours is that of native IP without what UDP replaces.
 //!
 //! ```text
-//! entropy header 4 | security header 12 or 16 | PDS, SES, payload: encrypted | tag 16
+//! over IP    entropy header 4 | security header 12 or 16 | PDS, SES, payload: encrypted | tag 16
+//! over UDP                      security header 16       | PDS, SES, payload: encrypted | tag 16
 //! ```
 //!
-//! The tag also covers the addresses of the IP header. A [`Sealer`] gives every datagram a new counter. An opened
+//! Over IP the tag also covers the addresses of the IP header. Over UDP it does not, since a node that is bound to all
+//! addresses of a host does not know its own; the source identifier stands for the sender. A [`Sealer`] gives every datagram a new counter. An opened
 //! datagram is genuine, but may be a repetition: sequence numbers of its delivery context must refuse that.
 
 use crate::cipher::{Key, TAG, check, cmac};
@@ -200,6 +202,8 @@ pub struct Sealer {
     /// That of the next datagram.
     header: SecurityHeader,
     cached: Cached,
+    /// The bytes of a header.
+    written: Vec<u8>,
 }
 
 impl Sealer {
@@ -211,7 +215,7 @@ impl Sealer {
     pub fn new(domain: Domain, identifier: Option<u32>, association: bool, epoch: u16) -> Result<Sealer, Error> {
         check()?;
         let header = SecurityHeader { source: identifier, association, domain: domain.number, epoch, counter: 0 };
-        Ok(Sealer { domain, header, cached: Cached(None) })
+        Ok(Sealer { domain, header, cached: Cached(None), written: Vec::new() })
     }
 
     /// Appends a sealed datagram to `out`, from the entropy header on. `plain` is a datagram as
@@ -244,6 +248,45 @@ impl Sealer {
         self.header.counter += 1;
         Ok(())
     }
+}
+
+impl Sealer {
+    /// Appends room for the security header of a datagram over UDP; the plain datagram follows it.
+    pub(crate) fn begin_over_udp(&self, out: &mut Vec<u8>) {
+        out.resize(out.len() + self.header.bytes(), 0);
+    }
+
+    /// Seals the datagram that began at `start` with [`Sealer::begin_over_udp`].
+    ///
+    /// # Errors
+    /// As [`Sealer::seal`]; [`Refusal::Identifier`] also without a source identifier.
+    pub(crate) fn end_over_udp(&mut self, out: &mut Vec<u8>, start: usize) -> Result<(), Refusal> {
+        if self.header.counter >= COUNTERS {
+            return Err(Refusal::Exhausted);
+        }
+        let context = over_udp(&self.domain, &self.header)?;
+        self.written.clear();
+        self.header.write(&mut self.written)?;
+        let material = self.cached.of(&self.domain, &context);
+        let nonce = nonce(&material.mask, &NO_ADDRESSES, &self.header);
+        let (head, body) = out[start..].split_at_mut(self.written.len());
+        head.copy_from_slice(&self.written);
+        let tag = material.key.seal(&nonce, head, body);
+        out.extend_from_slice(&tag);
+        self.header.counter += 1;
+        Ok(())
+    }
+}
+
+/// The addresses that a datagram over UDP has for keys and nonces: none.
+const NO_ADDRESSES: Addresses = Addresses::V4([0; 4], [0; 4]);
+
+/// The context of the key of a datagram over UDP, which needs a source identifier.
+fn over_udp(domain: &Domain, header: &SecurityHeader) -> Result<Context, Refusal> {
+    if header.source.is_none() {
+        return Err(Refusal::Identifier);
+    }
+    domain.context(&NO_ADDRESSES, header)
 }
 
 /// Opens datagrams of a domain.
@@ -287,6 +330,26 @@ impl Opener {
         let opened = material.key.open(&nonce, &signed(addresses, headers), body, tag);
         opened.map_err(|_| Refusal::Forged)?;
         Ok((entropy, header, body))
+    }
+
+    /// Opens a datagram over UDP in place. Returns its source identifier, its time stamp, and the bytes that
+    /// [`strandway_wire::uet::decode`] reads.
+    ///
+    /// # Errors
+    /// As [`Opener::open`]; [`Refusal::Identifier`] also without a source identifier.
+    pub(crate) fn open_over_udp<'a>(&mut self, datagram: &'a mut [u8]) -> Result<(u32, u64, &'a mut [u8]), Refusal> {
+        let (header, rest) = SecurityHeader::read(datagram)?;
+        if (header.domain, header.association) != (self.domain.number, self.association) {
+            return Err(Refusal::OtherDomain);
+        }
+        let length = rest.len().checked_sub(TAG).ok_or(WireError::Short)?;
+        let context = over_udp(&self.domain, &header)?;
+        let (head, sealed) = datagram.split_at_mut(header.bytes());
+        let (body, tag) = sealed.split_at_mut(length);
+        let material = self.cached.of(&self.domain, &context);
+        let nonce = nonce(&material.mask, &NO_ADDRESSES, &header);
+        material.key.open(&nonce, head, body, tag).map_err(|_| Refusal::Forged)?;
+        Ok((header.source.unwrap_or(0), header.time_stamp(), body))
     }
 }
 

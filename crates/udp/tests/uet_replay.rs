@@ -1,8 +1,10 @@
 //! Recorded datagrams of SUET, a public implementation of UET, as the peer of our node: its requests to our target, its
 //! answers to our initiator.
 //!
-//! The recordings are no part of the repository: they are read from `uet` in the directory that `STRANDWAY_DATA` names,
-//! or next to the repository. Without them the tests are skipped, and print that.
+//! `tests/fixtures/uet` has five short conversations of SUET and a node of ours, in both directions:
+//! `bench/interop/README.md` has the commands that recorded them. The longer recordings, of SUET with itself, are no part
+//! of the repository: they are read from `uet` in the directory that `STRANDWAY_DATA` names, or next to the repository.
+//! Without them only the fixtures are replayed, and the tests print that.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -27,10 +29,20 @@ fn recordings() -> Vec<(String, Vec<Recorded>)> {
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
     };
     let folder = folder.join("uet");
-    let Ok(entries) = std::fs::read_dir(&folder) else {
+    let found = recordings_in(&folder);
+    if found.is_empty() {
         println!("skipped: no recordings in {}; set STRANDWAY_DATA to the folder above them", folder.display());
-        return Vec::new();
-    };
+    }
+    found
+}
+
+/// Conversations of SUET and our node, which are part of the repository.
+fn fixtures() -> Vec<(String, Vec<Recorded>)> {
+    recordings_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/uet"))
+}
+
+fn recordings_in(folder: &Path) -> Vec<(String, Vec<Recorded>)> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "pcap"));
     paths.sort();
@@ -319,6 +331,34 @@ fn our_target_takes_everything_that_suet_sent() {
     }
 }
 
+#[test]
+fn every_datagram_of_the_fixtures_is_read_and_written_to_the_same_bytes() {
+    for (name, recorded) in fixtures() {
+        for datagram in recorded {
+            let mut bytes = Vec::new();
+            uet::encode(&uet::decode(&datagram.bytes).expect("a datagram"), &mut bytes).expect("it was read");
+            assert_eq!(bytes, datagram.bytes, "{name}");
+        }
+    }
+}
+
+#[test]
+fn our_target_takes_what_suet_sent_to_us() {
+    let (mut messages, mut nacks) = (0, 0);
+    let fixtures = fixtures();
+    for (name, recorded) in fixtures.iter().filter(|(name, _)| name.starts_with("to_ours")) {
+        for context in contexts(recorded) {
+            let answers = replay_to_target(name, &renumbered(recorded, &context), &context);
+            messages += context.messages.len();
+            nacks += answers.out_of_order.len();
+            assert!(answers.close.is_some(), "{name}: SUET closed its context");
+        }
+    }
+    // Three messages in each recording, and the one that ends it.
+    assert_eq!(messages, 3 * 4);
+    assert!(nacks > 0, "SUET's packets were lost in one of them");
+}
+
 /// Lets an initiator of ours send the messages of a context, and feeds it SUET's answers.
 fn replay_to_initiator(name: &str, recorded: &[Recorded], context: &Recording) -> usize {
     let first = &context.messages[0].standard.common;
@@ -427,6 +467,18 @@ fn replay_to_initiator(name: &str, recorded: &[Recorded], context: &Recording) -
         assert_eq!(ours.contexts(), [0, 0]);
     }
     usize::from(is_over)
+}
+
+#[test]
+fn our_initiator_understands_what_suet_answered_to_us() {
+    let fixtures = fixtures();
+    let mut closed = 0;
+    for (name, recorded) in fixtures.iter().filter(|(name, _)| name.starts_with("to_suet")) {
+        for context in contexts(recorded) {
+            closed += replay_to_initiator(name, recorded, &context);
+        }
+    }
+    assert_eq!(closed, 2, "SUET acknowledged each close");
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! The end of a context that sends messages: it opens and closes it.
 
-use super::{Event, ONLY, Operation, Shared, written};
+use super::timer::Timer;
+use super::{Event, ONLY, Operation, Shared, write};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use strandway_proto::packet::{Flags, Header, Psn};
+use std::sync::Arc;
+use strandway_proto::packet::{Data, Flags, Header, Psn};
 use strandway_proto::{Endpoint, Event as EngineEvent, Message, MessageId, Packet, Ports, Span, Time};
 use strandway_wire::uet::codes::{ControlKind, NackCode, Opcode, ReturnCode};
-use strandway_wire::uet::pds::{Ack, Context, Control, Mode, Nack, Wish};
+use strandway_wire::uet::pds::{Ack, Context, Control, Mode, Nack, Refused, Wish};
 use strandway_wire::uet::ses::{Place, Standard};
 use strandway_wire::uet::{self, Conversation, Datagram, Pds, Ses};
 
@@ -16,14 +18,14 @@ pub(super) struct Posted {
     key: u64,
     offset: u64,
     header_data: Option<u64>,
-    bytes: Vec<u8>,
+    bytes: Arc<Vec<u8>>,
     operation: Operation,
     /// The peer refused it; it counts as sent all the same.
     refused: bool,
 }
 
 impl Posted {
-    pub(super) fn new(opcode: Opcode, key: u64, offset: u64, header_data: Option<u64>, bytes: Vec<u8>) -> Posted {
+    pub(super) fn new(opcode: Opcode, key: u64, offset: u64, header_data: Option<u64>, bytes: Arc<Vec<u8>>) -> Posted {
         Posted { opcode, key, offset, header_data, bytes, operation: Operation(0), refused: false }
     }
 }
@@ -56,14 +58,26 @@ pub(super) struct Initiator {
     packets: u64,
     /// Packets that have arrived without a hole.
     acknowledged: u64,
+    /// Packets that have been sent, some of them perhaps in vain.
+    sent: u64,
+    /// The hole for which all packets behind it were sent again.
+    went_back: Option<u64>,
     /// Clears that the peer has asked for.
     clears: u32,
     stage: Stage,
     heard: Time,
+    timer: Timer,
 }
 
 impl Initiator {
-    pub(super) fn new(now: Time, peer: SocketAddr, local: u16, start: u32, endpoint: Endpoint) -> Initiator {
+    pub(super) fn new(
+        now: Time,
+        peer: SocketAddr,
+        local: u16,
+        start: u32,
+        endpoint: Endpoint,
+        timeout: Span,
+    ) -> Initiator {
         Initiator {
             peer,
             local,
@@ -74,9 +88,12 @@ impl Initiator {
             first: 0,
             packets: 0,
             acknowledged: 0,
+            sent: 0,
+            went_back: None,
             clears: 0,
             stage: Stage::Open,
             heard: now,
+            timer: Timer::new(timeout),
         }
     }
 
@@ -117,6 +134,7 @@ impl Initiator {
 
     /// An acknowledgement or a NACK.
     pub(super) fn handle(&mut self, now: Time, datagram: &Datagram<'_>, shared: &mut Shared) {
+        self.timer.on_heard();
         match &datagram.pds {
             Pds::Ack(ack) => self.handle_ack(now, ack, datagram, shared),
             Pds::Nack(nack) => self.handle_nack(now, nack, datagram, shared),
@@ -149,6 +167,10 @@ impl Initiator {
         }
         if let Ses::Response(response) = datagram.ses {
             self.judge(response.message, response.answer.code, shared);
+        }
+        if let Some(psn) = ack.acked_psn().filter(|_| !ack.retransmitted) {
+            let psn = Psn::new(psn.wrapping_sub(self.start).into()).extend(self.acknowledged);
+            self.timer.on_acked(now, psn);
         }
         self.hand_over(now, datagram);
         self.acknowledged = self.acknowledged.max(next);
@@ -188,8 +210,26 @@ impl Initiator {
                 self.stage = Stage::Ended;
                 shared.events.push_back(Event::Broken { peer: self.peer, code: Some(nack.code) });
             }
+            NackCode::OUT_OF_ORDER | NackCode::BEYOND_WINDOW => self.go_back(now, nack),
             // Trims are sent again at once; for all others the timeout comes.
             _ => self.hand_over(now, datagram),
+        }
+    }
+
+    /// The peer drops packets behind a hole, as in ROD and in SUET's go-back-N: then the hole and all behind it are sent
+    /// again, in order, once for each hole. If that fails, the timeout comes.
+    fn go_back(&mut self, now: Time, nack: &Nack) {
+        let Refused::Packet { psn, source, target } = nack.about else { return };
+        let refused = Psn::new(psn.wrapping_sub(self.start).into()).extend(self.acknowledged);
+        let hole = self.acknowledged;
+        if refused <= hole || refused >= self.sent || self.went_back == Some(hole) {
+            return;
+        }
+        self.went_back = Some(hole);
+        for psn in hole..self.sent {
+            let about = Refused::Packet { psn: self.start.wrapping_add(psn as u32), source, target };
+            let lost = Nack { code: NackCode::TRIMMED, about, ..*nack };
+            self.hand_over(now, &Datagram { pds: Pds::Nack(lost), ses: Ses::None, payload: &[] });
         }
     }
 
@@ -223,7 +263,10 @@ impl Initiator {
             shared.events.push_back(Event::Broken { peer: self.peer, code: None });
             return;
         }
-        self.endpoint.handle_timeout(now);
+        if self.endpoint.poll_timeout().is_some_and(|at| self.timer.end(at) <= now) {
+            self.endpoint.handle_timeout(now);
+            self.timer.on_timeout(now);
+        }
     }
 
     /// Does it wait for an answer?
@@ -237,24 +280,28 @@ impl Initiator {
             Stage::Closing { at, .. } => Some(at),
             _ => None,
         };
-        [patience, close, self.endpoint.poll_timeout()].into_iter().flatten().min()
+        let again = self.endpoint.poll_timeout().map(|at| self.timer.end(at));
+        [patience, close, again].into_iter().flatten().min()
     }
 
-    pub(super) fn poll_transmit(&mut self, now: Time, shared: &mut Shared) -> Option<Vec<u8>> {
+    /// Appends its next datagram; false if it has none.
+    pub(super) fn poll_transmit(&mut self, now: Time, shared: &mut Shared, out: &mut Vec<u8>) -> bool {
         if self.clears > 0 {
             self.clears -= 1;
             let cleared = self.start.wrapping_add(self.acknowledged as u32).wrapping_sub(1);
-            return Some(self.control(ControlKind::CLEAR, 0, cleared, false));
+            write(&self.control(ControlKind::CLEAR, 0, cleared, false), out);
+            return true;
         }
         while let Some(packet) = self.endpoint.poll_transmit(now, Ports::first(1)) {
-            if let Some(bytes) = self.datagram(&packet, shared) {
-                return Some(bytes);
+            if self.write_packet(now, &packet, shared, out) {
+                return true;
             }
         }
-        self.poll_close(now, shared)
+        let close = self.poll_close(now, shared);
+        close.inspect(|close| write(close, out)).is_some()
     }
 
-    fn poll_close(&mut self, now: Time, shared: &Shared) -> Option<Vec<u8>> {
+    fn poll_close(&mut self, now: Time, shared: &Shared) -> Option<Datagram<'static>> {
         let sends = match self.stage {
             Stage::Draining if self.posted.is_empty() && self.remote.is_some() => 0,
             // It was never used.
@@ -274,7 +321,7 @@ impl Initiator {
         Some(self.control(ControlKind::CLOSE, psn, 0, sends > 0))
     }
 
-    fn control(&self, kind: ControlKind, psn: u32, payload: u32, retransmitted: bool) -> Vec<u8> {
+    fn control(&self, kind: ControlKind, psn: u32, payload: u32, retransmitted: bool) -> Datagram<'static> {
         let control = Control {
             kind,
             mode: Mode::Unordered,
@@ -286,17 +333,30 @@ impl Initiator {
             target: Context::Known(self.remote.unwrap_or(0)),
             payload,
         };
-        written(&Datagram { pds: Pds::Control(control), ses: Ses::None, payload: &[] })
+        Datagram { pds: Pds::Control(control), ses: Ses::None, payload: &[] }
     }
 
-    /// The bytes of an engine's packet; `None` if UET has none for it.
-    fn datagram(&self, packet: &Packet, shared: &mut Shared) -> Option<Vec<u8>> {
+    /// Appends an engine's packet; false if UET has none for it.
+    fn write_packet(&mut self, now: Time, packet: &Packet, shared: &mut Shared, out: &mut Vec<u8>) -> bool {
         let Header::Data(data) = packet.header else {
             let conversation = self.conversation(Mode::Unordered, 0);
-            let (pds, ses, _) = uet::translate(packet, &conversation).ok()?;
-            return (shared.config.probes && self.remote.is_some())
-                .then(|| written(&Datagram { pds, ses, payload: &[] }));
+            let Ok((pds, ses, _)) = uet::translate(packet, &conversation) else { return false };
+            let may_leave = shared.config.probes && self.remote.is_some();
+            if may_leave {
+                write(&Datagram { pds, ses, payload: &[] }, out);
+            }
+            return may_leave;
         };
+        let (psn, again) = (data.psn.extend(self.acknowledged), packet.flags.has(Flags::RETRANSMITTED));
+        shared.counters.retransmissions += u64::from(again);
+        self.sent = self.sent.max(psn + 1);
+        self.timer.on_sent(now, psn, again);
+        let datagram = self.datagram(packet, &data, shared);
+        datagram.inspect(|datagram| write(datagram, out)).is_some()
+    }
+
+    /// The datagram of a data packet.
+    fn datagram(&self, packet: &Packet, data: &Data, shared: &Shared) -> Option<Datagram<'_>> {
         let posted = self.posted.get(data.message.0.wrapping_sub(self.first) as usize)?;
         let conversation = self.conversation(shared.config.mode, posted.bytes.len() as u64);
         let (pds, ses, length) = uet::translate(packet, &conversation).ok()?;
@@ -317,11 +377,8 @@ impl Initiator {
             place,
             ..standard
         };
-        if packet.flags.has(Flags::RETRANSMITTED) {
-            shared.counters.retransmissions += 1;
-        }
         let from = data.offset.get() as usize;
         let payload = posted.bytes.get(from..from + length)?;
-        Some(written(&Datagram { pds, ses: Ses::Standard(standard), payload }))
+        Some(Datagram { pds, ses: Ses::Standard(standard), payload })
     }
 }

@@ -1,6 +1,6 @@
 //! The end of a context that receives messages.
 
-use super::{Acks, Event, ONLY, Shared, nack, written};
+use super::{Acks, Event, ONLY, Shared, nack, write, written};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use strandway_proto::packet::{Flags, Header, Psn};
@@ -10,9 +10,9 @@ use strandway_wire::uet::pds::{Ack, Cause, Control, Mode, Request, Wish};
 use strandway_wire::uet::ses::{Answer, Place, Response, Standard};
 use strandway_wire::uet::{self, Conversation, Datagram, Pds, Ses};
 
-/// Responses of packets this far below the next one are forgotten; ours. A repetition brings its message's number
-/// again.
-const CAUSES: u64 = 512;
+/// Packets whose responses are kept, from 512 below the next one to 512 above it; ours. A repetition brings its
+/// message's number again.
+const CAUSES: u64 = 1_024;
 
 /// A message that is arriving.
 struct Incoming {
@@ -30,6 +30,8 @@ struct Incoming {
 /// The message that a packet belongs to, for its response.
 #[derive(Clone, Copy)]
 struct Outcome {
+    /// The packet.
+    psn: u64,
     message: u16,
     length: u32,
     code: ReturnCode,
@@ -64,7 +66,8 @@ pub(super) struct Target {
     /// Messages whose packets are still coming, by the peer's number, which it uses again.
     coming: BTreeMap<u16, u32>,
     next: u32,
-    causes: BTreeMap<u64, Outcome>,
+    /// By the packet's number, modulo its length.
+    causes: Vec<Option<Outcome>>,
     ended: bool,
     heard: Time,
 }
@@ -87,7 +90,7 @@ impl Target {
             messages: BTreeMap::new(),
             coming: BTreeMap::new(),
             next: 0,
-            causes: BTreeMap::new(),
+            causes: vec![None; CAUSES as usize],
             ended: false,
             heard: now,
         }
@@ -115,6 +118,12 @@ impl Target {
     /// Bytes of messages that it holds.
     pub(super) fn held(&self) -> usize {
         self.messages.values().map(|incoming| incoming.bytes.len()).sum()
+    }
+
+    /// Responses that it keeps.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.causes.iter().flatten().count()
     }
 
     /// A request or a control packet. Returns an answer of its own.
@@ -202,7 +211,10 @@ impl Target {
         if begun.is_none() && psn >= next && held(standard) > shared.config.incoming_max - shared.incoming {
             return Err(NackCode::NO_RESOURCE);
         }
-        self.causes.insert(psn, Outcome { message: standard.message, length: standard.length, code });
+        if psn < next + CAUSES / 2 {
+            let outcome = Outcome { psn, message: standard.message, length: standard.length, code };
+            self.causes[(psn % CAUSES) as usize] = Some(outcome);
+        }
         let (payload, number) = (datagram.payload, known.unwrap_or(self.next));
         let (length, cumulative) = (payload.len(), Psn::new(next));
         let read = uet::interpret(&datagram.pds, &datagram.ses, length, self.start, MessageId(number), cumulative);
@@ -216,7 +228,6 @@ impl Target {
             }
             self.place(number, standard, payload, shared);
         }
-        self.causes = self.causes.split_off(&self.endpoint.observe().received_up_to(ONLY).saturating_sub(CAUSES));
         self.drain(shared);
         Ok(())
     }
@@ -305,17 +316,19 @@ impl Target {
         [patience, self.endpoint.poll_timeout()].into_iter().flatten().min()
     }
 
-    pub(super) fn poll_transmit(&mut self, now: Time, shared: &mut Shared) -> Option<Vec<u8>> {
+    /// Appends its next datagram; false if it has none.
+    pub(super) fn poll_transmit(&mut self, now: Time, shared: &mut Shared, out: &mut Vec<u8>) -> bool {
         while let Some(packet) = self.endpoint.poll_transmit(now, Ports::first(1)) {
-            if let Some(bytes) = self.datagram(&packet, shared) {
-                return Some(bytes);
+            if let Some(datagram) = self.datagram(&packet, shared) {
+                write(&datagram, out);
+                return true;
             }
         }
-        None
+        false
     }
 
-    /// The bytes of an answer of the engine.
-    fn datagram(&self, packet: &Packet, shared: &Shared) -> Option<Vec<u8>> {
+    /// An answer of the engine.
+    fn datagram(&self, packet: &Packet, shared: &Shared) -> Option<Datagram<'static>> {
         let received = self.endpoint.observe().received_up_to(ONLY);
         let [source, target] = self.numbers;
         let conversation = Conversation {
@@ -334,12 +347,13 @@ impl Target {
                 ack.congestion = None;
             }
             let cause = { engine.acked }.extend(received);
-            if let (Cause::Packet(_), Some(outcome)) = (ack.cause, self.causes.get(&cause)) {
+            let outcome = self.causes[(cause % CAUSES) as usize].filter(|outcome| outcome.psn == cause);
+            if let (Cause::Packet(_), Some(outcome)) = (ack.cause, outcome) {
                 let answer = Answer { list: 0, opcode: ResponseOpcode::DEFAULT, code: outcome.code, job: 0 };
                 ses =
                     Ses::Response(Response { answer, message: outcome.message, generation: 0, length: outcome.length });
             }
         }
-        Some(written(&Datagram { pds, ses, payload: &[] }))
+        Some(Datagram { pds, ses, payload: &[] })
     }
 }

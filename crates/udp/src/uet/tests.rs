@@ -2,7 +2,6 @@
 
 use super::*;
 use proptest::prelude::*;
-use strandway_proto::Span;
 
 /// Two nodes, and datagrams on their way with the time of their arrival.
 struct Pair {
@@ -15,6 +14,8 @@ struct Pair {
     events: [Vec<Event>; 2],
     /// All datagrams, by sender.
     sent: [Vec<Vec<u8>>; 2],
+    /// Datagrams of node 0 that are lost, by their place in the order.
+    drops: Vec<usize>,
 }
 
 fn address(node: usize) -> SocketAddr {
@@ -31,6 +32,7 @@ impl Pair {
             loss,
             events: [Vec::new(), Vec::new()],
             sent: [Vec::new(), Vec::new()],
+            drops: Vec::new(),
         }
     }
 
@@ -42,6 +44,7 @@ impl Pair {
                 assert_eq!(to, address(1 - from));
                 self.sent[from].push(bytes.clone());
                 let copies = match self.random.below(100) {
+                    _ if from == 0 && self.drops.contains(&(self.sent[0].len() - 1)) => 0,
                     draw if draw < self.loss => 0,
                     draw if draw < 2 * self.loss => 2,
                     _ => 1,
@@ -153,6 +156,86 @@ fn messages_cross_a_bad_wire() {
 }
 
 #[test]
+fn a_hole_in_an_ordered_context_is_filled_before_the_timeout() {
+    for acks in [Acks::Plain, Acks::Selective] {
+        let config = Config { mode: Mode::Ordered, acks, ..Config::default() };
+        let mut pair = Pair::new([config.clone(), config.clone()], 0, 1);
+        pair.drops = vec![10, 40, 300];
+        let (began, mut at) = (pair.now, pair.now);
+        pair.nodes[0].send(pair.now, address(1), None, pattern(600_000, 1));
+        while pair.events[0].is_empty() {
+            at = pair.now;
+            assert!(pair.step(), "the message stays on its way");
+        }
+        assert_eq!(pair.events[0], [Event::Completed { operation: Operation(1) }]);
+        assert!(at.since(began) < config.timeout, "{:?} {acks:?}", at.since(began));
+        // Each hole is answered by many NACKs, and costs one window of packets.
+        let counters = pair.nodes[0].counters();
+        assert!(counters.nacks_received > 3 && counters.retransmissions <= 3 * 128, "{counters:?}");
+    }
+}
+
+#[test]
+fn a_peer_that_starts_again_opens_its_first_context_anew() {
+    let mut pair = Pair::new([Config::default(), Config::default()], 0, 1);
+    pair.nodes[0].send(pair.now, address(1), None, pattern(100, 1));
+    for _ in 0..20 {
+        pair.step();
+    }
+    assert_eq!((pair.events[1].len(), pair.nodes[1].contexts()), (1, [0, 1]));
+    // It comes back at the same address, with the same number of its context, and has forgotten the old one.
+    pair.nodes[0] = Uet::new(Config { seed: 2, ..Config::default() });
+    pair.nodes[0].send(pair.now, address(1), None, pattern(100, 2));
+    pair.nodes[0].close(address(1));
+    let first = pair.nodes[0].poll_transmit(pair.now).expect("a request").1;
+    // A late packet could look the same while the old context is in use.
+    pair.nodes[1].handle_datagram(pair.now, address(0), &first);
+    let (_, refused) = pair.nodes[1].poll_transmit(pair.now).expect("an answer");
+    let Pds::Nack(nack) = uet::decode(&refused).expect("a datagram").pds else { panic!("a NACK") };
+    assert_eq!(nack.code, NackCode::INVALID_SYN);
+    pair.now = pair.now + RESTART;
+    pair.nodes[1].handle_datagram(pair.now, address(0), &first);
+    pair.run();
+    let (from, bytes) = (address(0), pattern(100, 2));
+    assert_eq!(pair.events[1][1], Event::Message { from, tag: None, header_data: None, bytes });
+    assert_eq!(pair.nodes.each_ref().map(Uet::contexts), [[0, 0]; 2]);
+}
+
+#[test]
+fn a_node_that_is_bound_again_is_not_taken_for_its_predecessor() {
+    let bind = || Node::bind(SocketAddr::from(([127, 0, 0, 1], 0)), Config::default()).expect("a free port");
+    let first = |mut node: Node| {
+        let now = node.now();
+        node.uet().send(now, address(1), None, vec![0; 8]);
+        let (_, bytes) = node.uet().poll_transmit(now).expect("a request");
+        let Pds::Request(request) = uet::decode(&bytes).expect("a datagram").pds else { panic!("a request") };
+        (request.psn, request.source)
+    };
+    assert_ne!(first(bind()), first(bind()), "the default seed alone decides");
+}
+
+#[test]
+fn responses_are_kept_for_packets_near_the_next_one_only() {
+    let (mut node, mut other) = (Uet::new(Config::default()), Uet::new(Config::default()));
+    let now = Time::ZERO + Span::from_ms(1);
+    other.send(now, address(0), None, vec![0; 8]);
+    let (_, mut request) = other.poll_transmit(now).expect("a request");
+    node.handle_datagram(now, address(1), &request);
+    let psn = u32::from_be_bytes(request[4..8].try_into().expect("four bytes"));
+    // Beyond every window, without SYN.
+    let Pds::Request(first) = uet::decode(&request).expect("a datagram").pds else { panic!("a request") };
+    request[1] &= !4;
+    let number = *node.targets.keys().next().expect("a context");
+    request[10..12].copy_from_slice(&number.to_be_bytes());
+    for ahead in (0..1 << 24).step_by(4_001) {
+        request[4..8].copy_from_slice(&psn.wrapping_add(ahead).to_be_bytes());
+        node.handle_datagram(now, address(1), &request);
+    }
+    assert_eq!((first.source, node.contexts()), (1, [0, 1]));
+    assert_eq!(node.targets[&number].kept(), 1);
+}
+
+#[test]
 fn memory_that_is_not_there_is_refused_and_the_context_goes_on() {
     let mut pair = Pair::new([Config::default(), Config::default()], 0, 1);
     pair.nodes[1].register(1, 0, vec![0; 100]);
@@ -179,6 +262,8 @@ fn a_silent_peer_breaks_the_context_and_a_message_too_long_waits_in_vain() {
     pair.run();
     assert_eq!(pair.events[0], [Event::Broken { peer: address(1), code: None }]);
     assert_eq!(pair.nodes[0].contexts(), [0, 0]);
+    // Repetitions become rarer: 5 ms, 10 ms and so on to 1 s, for 30 s.
+    assert!((30..50).contains(&pair.sent[0].len()), "{} datagrams", pair.sent[0].len());
     let small = Config { incoming_max: 1_000, ..Config::default() };
     let mut pair = Pair::new([Config::default(), small], 0, 1);
     pair.nodes[0].send(pair.now, address(1), None, vec![0; 2_000]);

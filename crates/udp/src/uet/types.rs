@@ -26,7 +26,8 @@ pub struct Config {
     pub probes: bool,
     /// Packets in flight, 64 or more; SUET takes 128.
     pub window: u32,
-    /// After this time a packet that is not acknowledged is sent again.
+    /// After this time a packet that is not acknowledged is sent again, or later if round trips are long or the peer is
+    /// silent.
     pub timeout: Span,
     /// After this time without any answer, a context ends in error.
     pub patience: Span,
@@ -120,6 +121,8 @@ pub enum Event {
 pub struct Counters {
     /// Datagrams that are none of UET's, or that this end has no use for.
     pub malformed: u64,
+    /// Datagrams that no node of the domain has sealed, or that came again, at a node with security.
+    pub forged: u64,
     /// Datagrams of contexts that do not exist.
     pub strays: u64,
     /// NACKs sent.
