@@ -8,6 +8,7 @@ use crate::layout::{Layout, Protection};
 use crate::routes::Routes;
 use crate::secret::Secret;
 use std::net::SocketAddrV6;
+use std::path::PathBuf;
 use std::time::Duration;
 use strandway_fabric::datagram::{CONTROL_DSCP, PLANES_MAX};
 use strandway_fabric::kernel::Without;
@@ -104,6 +105,10 @@ pub struct Config {
     /// The parts of an SRv6 fabric over which no connection may send: MRC's DENIED. Every connection denies its paths
     /// across them when it begins. Only with [`Routes::Srv6`] and profile `mrc`. Default: none.
     pub denied: Vec<Element>,
+    /// A file with the parts that are denied, one per line, such as `p0:t1-3`. The node reads it when it is bound, and
+    /// again when it changes: it looks four times a second. While the file exists, it takes the place of `denied`; once
+    /// it is removed, nothing is denied. A file that becomes wrong changes nothing. Default: none.
+    pub denied_file: Option<PathBuf>,
     /// Does the node tell of the changes of MRC's paths, as [`Completion::Path`](crate::Completion::Path)? Default no.
     pub path_events: bool,
     /// The network interface of each plane, in the order of `planes`; the kernel reports when its port goes down.
@@ -173,6 +178,7 @@ impl Config {
             socket_buffer: 4 << 20,
             routes: Routes::default(),
             denied: Vec::new(),
+            denied_file: None,
             path_events: false,
             devices: Vec::new(),
             control_dscp: CONTROL_DSCP,

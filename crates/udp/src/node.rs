@@ -7,6 +7,7 @@ macro_rules! node_context {
         NodeContext {
             now: $now,
             routes: &$node.config.routes,
+            denied: &$node.config.denied,
             planes: &mut $node.planes,
             memory: &mut $node.memory,
             completions: &mut $node.completions,
@@ -26,6 +27,7 @@ mod liveness;
 mod mrc;
 mod observer;
 mod operations;
+mod orders;
 mod partial;
 mod probe;
 mod reads;
@@ -59,6 +61,7 @@ use crate::ways::Ways;
 use crate::windows::Windows;
 use calls::{Calling, Greeting};
 use groups::Groups;
+use orders::Orders;
 use probe::Askers;
 use rest::OwnPorts;
 use shard::Shard;
@@ -122,6 +125,8 @@ pub struct Node {
     shard: Option<Shard>,
     urgent: Urgent,
     waits: Waits,
+    /// The controller's orders in a file, if the configuration names one.
+    orders: Option<Box<Orders>>,
     /// Present if the process serves its figures ([`crate::watch`]).
     watching: Option<Box<Watching>>,
 }
@@ -149,7 +154,10 @@ impl Node {
     }
 
     /// A node with these sockets.
-    fn start(config: Config, planes: Vec<Plane>, shard: Option<Shard>) -> Result<Node, Error> {
+    fn start(mut config: Config, planes: Vec<Plane>, shard: Option<Shard>) -> Result<Node, Error> {
+        let opened = config.denied_file.as_deref().map(Orders::open).transpose()?;
+        let (orders, parts) = opened.map_or((None, None), |(orders, parts)| (Some(Box::new(orders)), parts));
+        config.denied = parts.unwrap_or(config.denied);
         let buffer = planes.iter().map(Plane::buffer).min().unwrap_or(0);
         let clock = Clock::new();
         Ok(Node {
@@ -176,6 +184,7 @@ impl Node {
             wish: random::<1>()?[0] / 2,
             shard,
             waits: Waits::new(config.waiting),
+            orders,
             watching: Watching::begin()?,
             clock,
             config,

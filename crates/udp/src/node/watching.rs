@@ -130,6 +130,7 @@ impl Node {
         let mut snapshot = Snapshot::default();
         let planes = self.publish_planes(&mut watching, &mut snapshot);
         let peers = self.publish_peers(&mut watching, &mut snapshot);
+        snapshot.sentences.extend(self.orders.as_ref().and_then(|orders| orders.problem.clone()));
         let number = |value: usize| Json::from(value as u64);
         snapshot.status = Json::Object(vec![
             ("profile", Json::from(&self.config.profile.name[..])),

@@ -69,14 +69,16 @@ Examples:
   strandway fabric heal loss:p0";
 
 const FABRIC_DENY_EXAMPLES: &str = "\
-The fabric does not change. Node files get a list of denied parts, and every connection of profile `mrc` denies its entropy
-values whose path crosses one of them. Nodes that run already do not change; in a program, call `Node::order`.
+The fabric does not change. The denied parts are written to /run/strandway/NAME/denied, which node files name: nodes that run
+read it within a fraction of a second, and nodes that start read it first. Every connection of profile `mrc` denies its entropy
+values whose path crosses one of the parts; pings, hellos and acknowledgements take other paths, too. Where no other path is
+left (a whole plane, a host's port), pings remain. A program without a node file calls `Node::order`.
 
 Targets are those of `strandway fabric fail`, without losses and rates: link:p0:t0-0:t1-1, switch:p0:t1-1, plane:p1,
 port:h0:p1, spine1.p0, leaf0.p0-spine1.p0.
 
 Examples:
-  strandway fabric deny spine1.p0                   no new connection sends over it
+  strandway fabric deny spine1.p0                   no connection sends over it
   strandway fabric status                           lists denied parts
   strandway fabric allow spine1.p0
   strandway fabric allow                            everything";
@@ -134,7 +136,7 @@ pub(crate) enum FabricCommand {
     Fail(FabricFailArgs),
     /// Repair one failure, or all of them
     Heal(FabricHealArgs),
-    /// Deny a switch, link, plane or port to nodes that start from now on (MRC's DENIED)
+    /// Deny a switch, link, plane or port to nodes, also to those that run (MRC's DENIED)
     #[command(after_help = FABRIC_DENY_EXAMPLES)]
     Deny(FabricFailArgs),
     /// Allow one denied part again, or all of them

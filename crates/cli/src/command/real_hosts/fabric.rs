@@ -52,7 +52,7 @@ pub(crate) fn fabric(args: &FabricArgs) -> Result<(), Failure> {
         }
         FabricCommand::Deny(args) => {
             let news = linux::deny(&args.fabric.name, &args.target)?;
-            let said = if news { "is denied to nodes that start from now on" } else { "was denied already" };
+            let said = if news { "is denied to nodes" } else { "was denied already" };
             print(&format!("{} {said}\n", args.target));
             Ok(())
         }
