@@ -111,6 +111,9 @@ pub struct Config {
     pub denied_file: Option<PathBuf>,
     /// Does the node tell of the changes of MRC's paths, as [`Completion::Path`](crate::Completion::Path)? Default no.
     pub path_events: bool,
+    /// Does each connection count its data packets by path ([`crate::NodeObserver::path_counts`])? It costs a search in a
+    /// short list per packet. A node that serves its figures ([`crate::watch`]) counts in any case. Default no.
+    pub count_paths: bool,
     /// The network interface of each plane, in the order of `planes`; the kernel reports when its port goes down.
     /// Default: empty; then each plane's interface is the one that has its address.
     pub devices: Vec<String>,
@@ -180,6 +183,7 @@ impl Config {
             denied: Vec::new(),
             denied_file: None,
             path_events: false,
+            count_paths: false,
             devices: Vec::new(),
             control_dscp: CONTROL_DSCP,
             hear_refusals: false,

@@ -158,6 +158,8 @@ impl Node {
         let opened = config.denied_file.as_deref().map(Orders::open).transpose()?;
         let (orders, parts) = opened.map_or((None, None), |(orders, parts)| (Some(Box::new(orders)), parts));
         config.denied = parts.unwrap_or(config.denied);
+        let watching = Watching::begin()?;
+        config.count_paths |= watching.is_some();
         let buffer = planes.iter().map(Plane::buffer).min().unwrap_or(0);
         let clock = Clock::new();
         Ok(Node {
@@ -185,7 +187,7 @@ impl Node {
             shard,
             waits: Waits::new(config.waiting),
             orders,
-            watching: Watching::begin()?,
+            watching,
             clock,
             config,
         })

@@ -279,6 +279,9 @@ impl Session {
                 ..SessionCounters::default()
             },
         };
+        if config.count_paths {
+            session.endpoint.tally_paths(ONLY);
+        }
         if !config.denied.is_empty() {
             session.order(node_now, &config.routes, &[], &config.denied);
         }

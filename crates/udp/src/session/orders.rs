@@ -3,7 +3,7 @@
 use super::{ONLY, Session};
 use crate::routes::Routes;
 use strandway_fabric::usid::Element;
-use strandway_proto::path::{PathState, PathStatus};
+use strandway_proto::path::{PathCounts, PathState, PathStatus};
 use strandway_proto::{PathId, Time};
 
 impl Session {
@@ -35,6 +35,16 @@ impl Session {
 
     pub(crate) fn path_states(&self) -> Vec<PathState> {
         self.endpoint.observe().path_states(ONLY)
+    }
+
+    /// A number that no other connection of the node has.
+    pub(crate) const fn number(&self) -> u64 {
+        (self.handle.generation as u64) << 32 | self.handle.index as u64
+    }
+
+    /// The data packets by path.
+    pub(crate) fn path_counts(&self) -> &[PathCounts] {
+        self.endpoint.observe().path_counts(ONLY)
     }
 
     pub(crate) fn deny_path(&mut self, node_now: Time, path: PathId) -> bool {

@@ -95,6 +95,20 @@ Examples:
   strandway fabric localise --rounds 300            finds losses of one percent, too
   strandway fabric localise --json - | jq .suspicions";
 
+const FABRIC_LOCALISE_NODES: &str = "\
+With --nodes nothing is probed: the packets of running nodes are the evidence. Nodes that serve their figures (STRANDWAY_METRICS)
+count packets sent and lost, and round trips, path by path. The command reads these counts ten times a second and names the
+link, and its direction, on which paths suffer more often than the paths beside them: between the same two hosts, in the same
+plane, in the same tenth of a second. So losses of a busy host, which take bursts of any path, name no link.
+
+Examples:
+  STRANDWAY_METRICS=/run/strandway/sw/metrics/ strandway fabric run my.toml &
+  strandway fabric localise --nodes                 10 s of the nodes that serve in /run/strandway/sw/metrics/
+  strandway fabric localise --nodes --watch         a line per change, until Ctrl-C
+  strandway fabric localise --nodes 127.0.0.1:9464 --seconds 30 --json findings.json
+
+Exit status: 0 if no link is named, 1 if no node answers, 3 if one is named.";
+
 const FABRIC_GROUP_EXAMPLES: &str = "\
 Each switch copies a member's packet to every port that leads to another member. A team has an address per plane and tree. A tree is a
 spine; between sites it is one of the parallel long links:
@@ -142,7 +156,7 @@ pub(crate) enum FabricCommand {
     /// Allow one denied part again, or all of them
     Allow(FabricHealArgs),
     /// Probe every link and name the broken ones
-    #[command(after_help = FABRIC_LOCALISE_EXAMPLES)]
+    #[command(after_help = format!("{FABRIC_LOCALISE_EXAMPLES}\n\n{FABRIC_LOCALISE_NODES}"))]
     Localise(FabricLocaliseArgs),
     /// Make switches copy multicast for a team of hosts, or list the teams
     #[command(after_help = FABRIC_GROUP_EXAMPLES)]
@@ -228,6 +242,16 @@ pub(crate) struct FabricLocaliseArgs {
     /// Datagrams over each path
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) rounds: u32,
+    /// Send no probes; name links by the packets of running nodes, which serve at these places: Unix sockets, folders of
+    /// them, loopback ports [default: /run/strandway/NAME/metrics/]
+    #[arg(long, value_name = "PLACE", num_args = 0.., conflicts_with = "rounds")]
+    pub(crate) nodes: Option<Vec<String>>,
+    /// With --nodes: how long to look, in seconds, 1 to 86,400
+    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400), requires = "nodes")]
+    pub(crate) seconds: u64,
+    /// With --nodes: look until Ctrl-C, and print what changes
+    #[arg(long, requires = "nodes", conflicts_with_all = ["seconds", "json"])]
+    pub(crate) watch: bool,
     /// Write the findings as JSON; - for standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,

@@ -62,7 +62,10 @@ pub(crate) fn fabric(args: &FabricArgs) -> Result<(), Failure> {
             print(&format!("{what} {}\n", if news { "is allowed again" } else { "was not denied" }));
             Ok(())
         }
-        FabricCommand::Localise(args) => localise(args),
+        FabricCommand::Localise(args) => match &args.nodes {
+            Some(places) => super::gray::localise(args, places),
+            None => localise(args),
+        },
         FabricCommand::Group(args) => group(args),
         FabricCommand::Exec(args) => exec(args),
         FabricCommand::Down(args) => {
