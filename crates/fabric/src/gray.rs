@@ -1,35 +1,58 @@
 //! Finds gray parts of a fabric: links that are up but lose packets, or are slow. The evidence is the senders' own
 //! traffic, path by path: packets sent and lost, and round trips.
 //!
-//! **Loss.** For each link, the packets of all paths across it are compared with all others. The score is the logarithm
-//! of a likelihood ratio: two loss shares (one across the link, one elsewhere) against one share for all. The best link
-//! is named if its score passes [`GraySettings::doubt`]; all paths of the connections that cross it are then left out,
-//! and the search goes on. By chance,
-//! a healthy link passes with a probability below `exp(-doubt)` per look, so 64 links that are looked at every second
-//! of an hour give fewer than `230,400 * exp(-doubt)` false names: one in 2,000 hours with a doubt of 20.
+//! **Hits.** A path is hit if it lost a packet in an interval, however many: a burst that takes a whole train of packets
+//! counts once. A path with trimmed packets is hit from a share on ([`GraySettings::trimmed`]), and one with long round
+//! trips if its mean is above [`GraySettings::slow`] times the median of the paths beside it.
 //!
-//! **Full queues.** A link with a part of its rate trims most packets of a load that it used to carry. The same comparison
-//! is made with trimmed packets, with a larger least share. Where all hosts send to one, its link is full, too, and is
-//! named: congestion and a slow link are told apart by what the link should carry.
+//! **Strata.** A healthy link is hit in proportion to the packets across it. On real hosts that holds only within a
+//! *stratum*: the paths of one pair of hosts, in one plane and one interval (Cochran-Mantel-Haenszel). A busy host loses what
+//! it sends or receives, in any plane, but it does not choose among the switches of a plane. Links that all paths of the
+//! plane share, those to hosts, are compared across planes. In the simulator, hosts lose nothing, and the whole fabric is
+//! one stratum.
 //!
-//! **Delay.** A path is slow if its mean round trip is above [`GraySettings::slow`] times the median of all paths. A
-//! link is named if nearly all paths across it are slow, and paths elsewhere are not.
+//! **Score.** Per interval, `x` is the share of hits that lie on a link, and `p` the share that its packets let expect. The
+//! factor `(1 + (k - 1) x) / (1 + (k - 1) p)` has mean 1 for a healthy link, however hits of one interval depend on each
+//! other. The score is the logarithm of the product of all intervals' factors, averaged over some odds `k`. By chance, a healthy
+//! link reaches [`GraySettings::doubt`] with a probability below `exp(-doubt)` (Ville's inequality), and no interval counts for
+//! more than `-ln p`. So 128 directions of links, looked at every second of an hour, give fewer than `460,800 * exp(-doubt)`
+//! false names: one in 1,000 hours with a doubt of 20.
+//!
+//! **Explaining away.** Of the links that pass, the one with the most hits beyond those to expect is named, and its paths are left out, with what else their pairs lost
+//! in the same intervals, since a timeout may count packets of other paths as lost. The search goes on with the rest. So a link is named only for
+//! paths that no other name explains, in the direction that they take.
 //!
 //! Links that the same paths cross cannot be told apart, and are named together. The method is ours; Clustermapper's
 //! ([`crate::localise`]) needs probes, and finds what loses everything.
 
+mod score;
+#[cfg(test)]
+mod tests;
+mod window;
+
+pub use window::GrayWindow;
+
+use score::{Comparison, compare};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The fate of the packets of one path in some time.
+/// The fate of the packets of one path in some interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathSample<L> {
-    /// The connection, or another number for paths whose packets suffer together: a timeout that one lossy path causes
-    /// may count packets of the connection's other paths as lost.
-    pub group: u32,
-    /// The links of the path, in order.
+    /// The interval of time. In the simulator the whole run is one.
+    pub interval: u32,
+    /// The sending host.
+    pub source: u32,
+    /// The receiving host.
+    pub destination: u32,
+    /// The plane.
+    pub plane: u8,
+    /// The links of the path, in order, each with its direction.
     pub links: Vec<L>,
     /// Data packets sent.
     pub sent: u64,
+    /// The packets that could have suffered in the interval, as far as they can be known before it: those sent shortly
+    /// before. (A path that lost a packet may be used less in the same interval.) In the simulator: `sent`.
+    pub weight: f64,
     /// Those that were lost.
     pub lost: u64,
     /// Those that a switch trimmed, because a queue on their way was full.
@@ -40,27 +63,73 @@ pub struct PathSample<L> {
     pub rtt: f64,
 }
 
+impl<L> PathSample<L> {
+    /// Paths whose packets suffer together: those of a pair of hosts in an interval.
+    fn group(&self) -> (u32, u32, u32) {
+        (self.interval, self.source, self.destination)
+    }
+}
+
+/// Paths that may be compared with each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Within {
+    /// All paths of the fabric. Only where hosts lose nothing: in the simulator.
+    Fabric,
+    /// Those of one pair of hosts in one interval.
+    Pair,
+}
+
 /// When a part is named.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GraySettings {
-    /// The logarithm of the likelihood ratio from which a part is named.
+    /// The paths that are compared.
+    pub within: Within,
+    /// The score from which a part is named.
     pub doubt: f64,
     /// The smallest share of lost packets that counts.
     pub loss: f64,
     /// The smallest share of trimmed packets that counts: under load, a few are trimmed everywhere.
     pub trimmed: f64,
-    /// A lossy part loses at least this many times the share of the rest: congestion loses everywhere.
+    /// A gray part suffers at least this many times the share of the rest: congestion is everywhere.
     pub contrast: f64,
     /// A path is slow above this multiple of the median round trip.
     pub slow: f64,
     /// Round trips of a path before it is judged.
     pub measured: u64,
+    /// Rounds in which a part was hit, at least: intervals, or paths with [`Within::Fabric`].
+    pub rounds: u32,
 }
 
 impl Default for GraySettings {
-    /// Ours: see the module's arithmetic for the doubt. A tenth of a per cent is below what repair schemes notice.
+    /// For the simulator. Ours: see the module's arithmetic for the doubt. A tenth of a per cent is below what repair
+    /// schemes notice.
     fn default() -> GraySettings {
-        GraySettings { doubt: 20.0, loss: 1e-3, trimmed: 0.1, contrast: 4.0, slow: 2.0, measured: 8 }
+        GraySettings {
+            within: Within::Fabric,
+            doubt: 20.0,
+            loss: 1e-3,
+            trimmed: 0.1,
+            contrast: 4.0,
+            slow: 2.0,
+            measured: 8,
+            rounds: 4,
+        }
+    }
+}
+
+impl GraySettings {
+    /// For real nodes, whose hosts lose packets, too. Ours: a contrast of two, because the strata take care of hosts; two
+    /// round trips, because a path has few in an interval of a tenth of a second; and a doubt of 16, by which a search each second
+    /// over 64 cables (128 directions, and 64 with both) names a healthy one in 12 hours at most.
+    pub fn of_nodes() -> GraySettings {
+        GraySettings {
+            within: Within::Pair,
+            doubt: 16.0,
+            contrast: 2.0,
+            measured: 2,
+            rounds: 8,
+            ..GraySettings::default()
+        }
     }
 }
 
@@ -82,211 +151,224 @@ pub struct GrayPart<L> {
     pub links: Vec<L>,
     /// Its fault.
     pub symptom: Symptom,
-    /// The logarithm of the likelihood ratio.
+    /// The score: the logarithm of how many times likelier the hits are if it is gray.
     pub score: f64,
+    /// The evidence.
+    pub evidence: Evidence,
+}
+
+/// The packets and hits behind a name.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Evidence {
+    /// Data packets that crossed the part.
+    pub sent: u64,
+    /// Those that were lost.
+    pub lost: u64,
+    /// Mean round trip across the part, divided by the mean elsewhere; 0 if none was measured.
+    pub delay: f64,
+    /// Intervals in which a path across it was hit; paths with [`Within::Fabric`].
+    pub rounds: u32,
+    /// Pairs of hosts with such a path.
+    pub pairs: u32,
+}
+
+/// What is looked for, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Full,
+    Loss,
+    Delay,
 }
 
 /// The gray parts that explain the samples, the surest first: full ones, then lossy ones, then those with long round
-/// trips. A full link also delays and times out what else its connections have under way, so these are left out of the
-/// search for losses, and so on.
+/// trips. A full link also delays and times out what else its pairs have under way, so it is explained away before losses
+/// are looked at, and so on.
 pub fn find<L: Ord + Copy>(samples: &[PathSample<L>], settings: &GraySettings) -> Vec<GrayPart<L>> {
     let mut left: Vec<&PathSample<L>> = samples.iter().collect();
-    let mut found = shares(&mut left, settings, settings.trimmed, &|sample| sample.trimmed, &Symptom::Full);
-    found.extend(shares(&mut left, settings, settings.loss, &|sample| sample.lost, &Symptom::Loss));
-    left.retain(|sample| sample.measured >= settings.measured);
-    found.extend(slow(&left, settings));
+    left.sort_by_key(|sample| sample.group());
+    let mut found = Vec::new();
+    for kind in [Kind::Full, Kind::Loss, Kind::Delay] {
+        while let Some((part, hits)) = best(&left, kind, settings) {
+            let crosses = |sample: &PathSample<L>| part.links.iter().any(|link| sample.links.contains(link));
+            let hit = left.iter().zip(&hits).filter(|(sample, hit)| **hit && crosses(sample));
+            let gone: BTreeSet<(u32, u32, u32)> = hit.map(|(sample, _)| sample.group()).collect();
+            left.retain(|sample| !crosses(sample) && !gone.contains(&sample.group()));
+            found.push(part);
+        }
+    }
     found
 }
 
-/// The samples across each link, by their places.
-fn crossings<'a, L: Ord + Copy + 'a>(samples: impl Iterator<Item = &'a PathSample<L>>) -> BTreeMap<L, Vec<usize>> {
-    let mut across: BTreeMap<L, Vec<usize>> = BTreeMap::new();
-    for (at, sample) in samples.enumerate() {
-        for link in &sample.links {
-            let places = across.entry(*link).or_default();
-            // A probe to oneself crosses a link twice.
-            if places.last() != Some(&at) {
-                places.push(at);
-            }
-        }
-    }
-    across
-}
-
-/// The logarithm of the likelihood that `lost` of `sent` are lost, at the likeliest share.
-fn likelihood(lost: f64, sent: f64) -> f64 {
-    let term = |part: f64| if part > 0.0 { part * (part / sent).ln() } else { 0.0 };
-    term(lost) + term(sent - lost)
-}
-
-/// The links across which more packets have met something than elsewhere: at least the share `least`. The paths
-/// that they explain are taken out of `left`.
-fn shares<L: Ord + Copy>(
-    left: &mut Vec<&PathSample<L>>,
-    settings: &GraySettings,
-    least: f64,
-    met: &dyn Fn(&PathSample<L>) -> u64,
-    symptom: &dyn Fn(f64) -> Symptom,
-) -> Vec<GrayPart<L>> {
-    let mut found: Vec<GrayPart<L>> = Vec::new();
-    loop {
-        let count = |places: &[usize]| {
-            let each = places.iter().map(|at| (met(left[*at]).min(left[*at].sent) as f64, left[*at].sent as f64));
-            each.fold((0.0, 0.0), |(x, n), (lost, sent)| (x + lost, n + sent))
-        };
-        let all: Vec<usize> = (0..left.len()).collect();
-        let (lost, sent) = count(&all);
-        let across = crossings(left.iter().copied());
-        let mut best: Option<(f64, f64, Vec<usize>)> = None;
-        // A link that all paths cross is blamed only if no smaller set of paths explains the losses.
-        let mut links: Vec<&Vec<usize>> = across.values().collect();
-        links.sort_by_key(|places| places.len() == left.len());
-        for places in links {
-            let (x, n) = count(places);
-            let (rest_lost, rest_sent) = (lost - x, sent - n);
-            if rest_sent == 0.0 && best.is_some() {
-                break;
-            }
-            if n == 0.0 || x / n < least {
-                continue;
-            }
-            // Without any other path there is nothing to compare with: the share must speak for itself.
-            let rest = if rest_sent > 0.0 { rest_lost / rest_sent } else { 0.0 };
-            if x / n < rest * settings.contrast {
-                continue;
-            }
-            let score = match rest_sent > 0.0 {
-                true => likelihood(x, n) + likelihood(rest_lost, rest_sent) - likelihood(lost, sent),
-                false => likelihood(x, n) - x * least.ln() - (n - x) * (1.0 - least).ln(),
-            };
-            if score > best.as_ref().map_or(settings.doubt, |best| best.0) {
-                best = Some((score, x / n, places.clone()));
-            }
-        }
-        let Some((score, share, places)) = best else { return found };
-        let links = across.iter().filter(|(_, other)| **other == places).map(|(link, _)| *link).collect();
-        found.push(GrayPart { links, symptom: symptom(share), score });
-        let gone: BTreeSet<u32> = places.iter().map(|at| left[*at].group).collect();
-        left.retain(|sample| !gone.contains(&sample.group));
-    }
-}
-
-/// The share of a link's paths that must be slow: ours, nearly all.
-const NEARLY: f64 = 0.9;
-
-fn slow<L: Ord + Copy>(samples: &[&PathSample<L>], settings: &GraySettings) -> Vec<GrayPart<L>> {
-    let (mut found, mut left): (Vec<GrayPart<L>>, Vec<&PathSample<L>>) = (Vec::new(), samples.to_vec());
-    let mut rtts: Vec<f64> = left.iter().map(|sample| sample.rtt).collect();
-    rtts.sort_by(f64::total_cmp);
-    let Some(median) = rtts.get(rtts.len() / 2).copied().filter(|median| *median > 0.0) else { return found };
-    loop {
-        let is_slow = |at: usize| left[at].rtt > settings.slow * median;
-        let all = (0..left.len()).filter(|at| is_slow(*at)).count() as f64;
-        let across = crossings(left.iter().copied());
-        let mut best: Option<(f64, f64, Vec<usize>)> = None;
-        for places in across.values() {
-            let (n, x) = (places.len() as f64, places.iter().filter(|at| is_slow(**at)).count() as f64);
-            let (rest, rest_slow) = (left.len() as f64 - n, all - x);
-            if x < n * NEARLY || rest == 0.0 || rest_slow / rest > x / n / settings.contrast {
-                continue;
-            }
-            let score = likelihood(x, n) + likelihood(rest_slow, rest) - likelihood(all, left.len() as f64);
-            if score > best.as_ref().map_or(settings.doubt, |best| best.0) {
-                let mean = places.iter().map(|at| left[*at].rtt).sum::<f64>() / n;
-                best = Some((score, mean / median, places.clone()));
-            }
-        }
-        let Some((score, factor, places)) = best else { return found };
-        let links = across.iter().filter(|(_, other)| **other == places).map(|(link, _)| *link).collect();
-        found.push(GrayPart { links, symptom: Symptom::Delay(factor), score });
-        let gone: Vec<bool> = (0..left.len()).map(|at| places.contains(&at)).collect();
-        left = left.into_iter().zip(gone).filter(|(_, gone)| !gone).map(|(sample, _)| sample).collect();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use strandway_proto::rng::{Random, StreamKind};
-
-    /// Four leaves, four spines, four hosts below each leaf: links are (kind, a, b); up and down separately.
-    type Link = (u8, u32, u32);
-
-    fn samples(random: &mut Random, packets: u32, gray: Option<(Link, f64, f64)>) -> Vec<PathSample<Link>> {
-        let mut all = Vec::new();
-        for (from, to, spine) in (0..16).flat_map(|a| (0..16).flat_map(move |b| (0..4).map(move |s| (a, b, s)))) {
-            let (a, b) = (from / 4, to / 4);
-            if a == b {
-                continue;
-            }
-            let links = vec![(0, from, a), (1, a, spine), (2, spine, b), (3, b, to)];
-            let is_gray = gray.is_some_and(|(link, ..)| links.contains(&link));
-            let (share, factor) = gray.filter(|_| is_gray).map_or((0.0, 1.0), |(_, share, factor)| (share, factor));
-            // Some losses everywhere, as of cosmic rays.
-            let lost = (0..packets).filter(|_| random.below(1_000_000) < (share * 1e6) as u32 + 20).count() as u64;
-            let rtt = 1e7 * factor * (0.9 + f64::from(random.below(1000)) / 5000.0);
-            all.push(PathSample {
-                group: from * 16 + to,
-                links,
-                sent: packets.into(),
-                lost,
-                trimmed: 0,
-                measured: 20,
-                rtt,
-            });
-        }
-        all
-    }
-
-    #[test]
-    fn one_lossy_or_slow_link_of_64_is_named_alone() {
-        let mut random = Random::new(1, StreamKind::Workload, 0);
-        for link in [(0, 5, 1), (1, 2, 3), (2, 0, 1), (3, 3, 14)] {
-            for (share, factor) in [(0.01, 1.0), (0.0, 8.0)] {
-                let found = find(&samples(&mut random, 400, Some((link, share, factor))), &GraySettings::default());
-                assert_eq!(found.len(), 1, "{link:?}: {found:?}");
-                assert_eq!(found[0].links, [link]);
-                match found[0].symptom {
-                    Symptom::Loss(found) => assert!((0.005..0.02).contains(&found) && share > 0.0, "{found}"),
-                    Symptom::Full(share) => panic!("nothing was trimmed: {share}"),
-                    Symptom::Delay(found) => assert!((6.0..10.0).contains(&found) && factor > 1.0, "{found}"),
+/// Which samples are hit.
+fn hits<L>(left: &[&PathSample<L>], kind: Kind, settings: &GraySettings) -> Vec<bool> {
+    match kind {
+        Kind::Loss => left.iter().map(|sample| sample.lost > 0).collect(),
+        Kind::Full => left
+            .iter()
+            .map(|sample| sample.trimmed > 0 && sample.trimmed as f64 >= settings.trimmed * sample.sent as f64)
+            .collect(),
+        Kind::Delay => {
+            let mut hit = vec![false; left.len()];
+            let is_measured = |at: &usize| left[*at].measured >= settings.measured;
+            for stratum in strata(left, settings.within) {
+                let mut rtts: Vec<f64> = stratum.clone().filter(is_measured).map(|at| left[at].rtt).collect();
+                rtts.sort_by(f64::total_cmp);
+                let Some(median) = rtts.get(rtts.len().saturating_sub(1) / 2).copied() else { continue };
+                for at in stratum.filter(is_measured) {
+                    hit[at] = median > 0.0 && left[at].rtt > settings.slow * median;
                 }
             }
+            hit
         }
     }
+}
 
-    #[test]
-    fn an_hour_without_a_fault_names_nobody() {
-        let mut random = Random::new(2, StreamKind::Workload, 0);
-        // A look per second for an hour: few packets per look make chance largest.
-        for _ in 0..3_600 {
-            assert_eq!(find(&samples(&mut random, 50, None), &GraySettings::default()), []);
+/// The places of the samples that are compared: all, or group by group.
+fn strata<L>(left: &[&PathSample<L>], within: Within) -> Vec<std::ops::Range<usize>> {
+    if within == Within::Fabric {
+        return std::iter::once(0..left.len()).collect();
+    }
+    let mut all = Vec::new();
+    let mut start = 0;
+    for at in 1..=left.len() {
+        if at == left.len() || left[at].group() != left[start].group() {
+            all.push(start..at);
+            start = at;
         }
     }
+    all
+}
 
-    #[test]
-    fn links_that_the_same_paths_cross_are_named_together() {
-        let path = |links: &[u32], lost: u64| PathSample {
-            group: links[1],
-            links: links.to_vec(),
-            sent: 1000,
-            lost,
-            trimmed: 0,
-            measured: 0,
-            rtt: 0.0,
+/// The link with the highest score, if it passes, with the hits that it was judged by.
+fn best<L: Ord + Copy>(
+    left: &[&PathSample<L>],
+    kind: Kind,
+    settings: &GraySettings,
+) -> Option<(GrayPart<L>, Vec<bool>)> {
+    let hits = hits(left, kind, settings);
+    if !hits.contains(&true) {
+        return None;
+    }
+    let counted = |at: usize| kind != Kind::Delay || left[at].measured >= settings.measured;
+    let weigh = |at: usize| match (kind, counted(at)) {
+        (_, false) => 0.0,
+        (Kind::Delay, true) => 1.0,
+        _ => left[at].weight,
+    };
+    let compared = compare(left, &hits, &weigh, settings.within);
+    let mut best: Option<(f64, f64, L, &Comparison)> = None;
+    for (link, comparison) in &compared {
+        let (score, excess) = (comparison.score(), comparison.excess());
+        if score > settings.doubt
+            && comparison.rounds() >= settings.rounds
+            && best.is_none_or(|best| excess > best.0)
+            && has_several_witnesses(left, &hits, *link)
+            && stands_out(left, &hits, kind, *link, settings)
+        {
+            best = Some((excess, score, *link, comparison));
+        }
+    }
+    let (_, score, link, comparison) = best?;
+    let crossing = |link: &L| -> Vec<usize> { (0..left.len()).filter(|at| left[*at].links.contains(link)).collect() };
+    let places = crossing(&link);
+    // The others of its paths' links are on every one of them, or are told apart by a path.
+    let beside = places.first().map_or(&[][..], |at| &left[*at].links[..]);
+    let mut links: Vec<L> = beside.iter().copied().filter(|other| crossing(other) == places).collect();
+    links.sort();
+    links.dedup();
+    let of = |share: fn(&PathSample<L>) -> u64| {
+        let sums = places.iter().fold((0, 0), |(x, n), at| (x + share(left[*at]), n + left[*at].sent));
+        sums.0 as f64 / sums.1.max(1) as f64
+    };
+    let evidence = evidence(left, &hits, &places, comparison);
+    let symptom = match kind {
+        Kind::Full => Symptom::Full(of(|sample| sample.trimmed)),
+        Kind::Loss => Symptom::Loss(of(|sample| sample.lost.min(sample.sent.max(1)))),
+        Kind::Delay => Symptom::Delay(evidence.delay),
+    };
+    Some((GrayPart { links, symptom, score, evidence }, hits))
+}
+
+/// Are there hits across a link from more than one sender and to more than one receiver, if it has several? One host
+/// alone may be the cause itself.
+fn has_several_witnesses<L: Ord + Copy>(left: &[&PathSample<L>], hits: &[bool], link: L) -> bool {
+    let crossing = left.iter().zip(hits).filter(|(sample, _)| sample.links.contains(&link));
+    let mut ends: [BTreeMap<u32, u32>; 2] = Default::default();
+    for (sample, hit) in crossing {
+        for (ends, host) in ends.iter_mut().zip([sample.source, sample.destination]) {
+            *ends.entry(host).or_default() += u32::from(*hit);
+        }
+    }
+    // Two hits beside those of the host with the most.
+    let several = |hits: &BTreeMap<u32, u32>| {
+        let (all, most) = (hits.values().sum::<u32>(), hits.values().max().copied().unwrap_or(0));
+        hits.len() < 2 || all - most >= 2
+    };
+    ends.iter().all(several)
+}
+
+/// The share of a slow link's measured paths that are slow, at least: ours. A queue is not full all the time.
+const SLOW_SHARE: f64 = 0.5;
+
+/// Does the link suffer enough to matter, and more than the rest of the fabric?
+fn stands_out<L: Ord + Copy>(
+    left: &[&PathSample<L>],
+    hits: &[bool],
+    kind: Kind,
+    link: L,
+    settings: &GraySettings,
+) -> bool {
+    let (mut sums, mut rtts) = ([(0.0, 0.0); 2], [(0.0, 0.0); 2]);
+    for (sample, hit) in left.iter().zip(hits) {
+        let (suffered, of) = match kind {
+            Kind::Full => (sample.trimmed as f64, sample.sent as f64),
+            Kind::Loss => (sample.lost.min(sample.sent.max(1)) as f64, sample.sent.max(u64::from(*hit)) as f64),
+            Kind::Delay if sample.measured < settings.measured => continue,
+            Kind::Delay => (f64::from(u8::from(*hit)), 1.0),
         };
-        let found = find(&[path(&[1, 2, 3], 30), path(&[1, 4, 5], 0)], &GraySettings::default());
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].links, [2, 3]);
-        assert_eq!(find(&[path(&[1, 2], 0)], &GraySettings::default()), []);
-        // Congestion loses everywhere.
-        assert_eq!(
-            find(&[path(&[1, 2], 31), path(&[1, 3], 30)], &GraySettings { contrast: 4.0, ..GraySettings::default() })
-                .iter()
-                .flat_map(|part| part.links.clone())
-                .filter(|link| *link != 1)
-                .count(),
-            0
-        );
+        let crosses = usize::from(sample.links.contains(&link));
+        let (sum, rtt) = (&mut sums[crosses], &mut rtts[crosses]);
+        *sum = (sum.0 + suffered, sum.1 + of);
+        *rtt = (rtt.0 + sample.rtt * sample.measured as f64, rtt.1 + sample.measured as f64);
     }
+    let share = |(suffered, of): (f64, f64)| if of > 0.0 { suffered / of } else { 0.0 };
+    let (rest, across) = (share(sums[0]), share(sums[1]));
+    let least = match kind {
+        Kind::Full => settings.trimmed,
+        Kind::Loss => settings.loss,
+        Kind::Delay => SLOW_SHARE,
+    };
+    // Hosts poll their planes in some order: a difference that is systematic, and small, is no fault.
+    let is_slow = kind != Kind::Delay || share(rtts[1]) >= settings.slow * share(rtts[0]);
+    across >= least && across >= rest * settings.contrast && is_slow
+}
+
+/// The numbers behind a name.
+fn evidence<L: Ord + Copy>(
+    left: &[&PathSample<L>],
+    hits: &[bool],
+    places: &[usize],
+    comparison: &Comparison,
+) -> Evidence {
+    let mut evidence = Evidence { rounds: comparison.rounds(), ..Evidence::default() };
+    let mut rtts = [(0.0, 0.0); 2];
+    let mut pairs = BTreeSet::new();
+    let mut crossing = places.iter().copied().peekable();
+    for (at, (sample, hit)) in left.iter().zip(hits).enumerate() {
+        let crosses = crossing.next_if_eq(&at).is_some();
+        let sum = &mut rtts[usize::from(crosses)];
+        *sum = (sum.0 + sample.rtt * sample.measured as f64, sum.1 + sample.measured as f64);
+        if crosses {
+            evidence.sent += sample.sent;
+            evidence.lost += sample.lost;
+            if *hit {
+                pairs.insert((sample.source, sample.destination));
+            }
+        }
+    }
+    let mean = |(sum, count): (f64, f64)| if count > 0.0 { sum / count } else { 0.0 };
+    let (elsewhere, here) = (mean(rtts[0]), mean(rtts[1]));
+    evidence.delay = if elsewhere > 0.0 { here / elsewhere } else { 0.0 };
+    evidence.pairs = pairs.len() as u32;
+    evidence
 }

@@ -47,10 +47,12 @@
 //! ```
 
 mod element;
+mod hop;
 mod list;
 mod table;
 
 pub use element::Element;
+pub use hop::{End, Hop};
 pub use list::{Stop, Way};
 pub use table::{DropReason, SwitchTable};
 

@@ -99,16 +99,21 @@ fn samples(experiment: &Experiment, measured: &Measurements) -> Vec<PathSample<L
     let sample = |(connection, counts): &(u32, strandway_proto::path::PathCounts)| {
         let plan = experiment.plan.connections[*connection as usize];
         PathSample {
-            group: *connection,
+            interval: 0,
+            source: plan.source.0,
+            destination: plan.destination.0,
+            plane: counts.path.port(),
             links: experiment.plan.topology.source_route(plan.source, plan.destination, counts.path),
             sent: counts.sent,
+            weight: counts.sent as f64,
             lost: counts.lost,
             trimmed: counts.trimmed,
             measured: counts.measured,
             rtt: counts.rtts.0 as f64 / counts.measured.max(1) as f64,
         }
     };
-    measured.path_counts.iter().map(sample).collect()
+    // Rows of packets that arrived have sent nothing.
+    measured.path_counts.iter().filter(|(_, counts)| counts.sent > 0).map(sample).collect()
 }
 
 #[cfg(test)]

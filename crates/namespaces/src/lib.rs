@@ -36,7 +36,7 @@ pub use lines::{LineStatus, carry_lines, failed_lines, is_carried, lines_of};
 pub use localise::localise;
 pub use namespace::{move_into, netns};
 pub use probe::{Copied, Probed, probe, probe_copies};
-pub use state::{Running, folder, name_fits, names};
+pub use state::{DENIED, Running, folder, name_fits, names};
 pub use status::{PortStatus, Status, T1Status, status};
 pub use step::{Step, Tool};
 pub use steps::{build, change, regroup};

@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 #[cfg(doc)]
 use strandway_fabric::usid::Element;
 
+/// The file in a fabric's folder with the parts that are denied to nodes at present, one per line.
+pub const DENIED: &str = "denied";
+
 /// The stored state of a fabric.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct State {
@@ -95,17 +98,22 @@ impl State {
             options.write(true).create(true).truncate(true).mode(0o600).open(&path)?.write_all(&key)
         };
         write().map_err(|e| LinuxError(format!("{}: cannot be written: {e}", path.display())))?;
-        self.save_texts(text)
-    }
-
-    /// Writes a node file per host.
-    pub(crate) fn save_texts(&self, text: &dyn Fn(u16) -> String) -> Result<(), LinuxError> {
         for host in 0..self.fabric.hosts {
             let path = folder(&self.fabric.name).join(format!("{}.toml", Node::Host(host)));
             fs::write(&path, text(host))
                 .map_err(|e| LinuxError(format!("{}: cannot be written: {e}", path.display())))?;
         }
         Ok(())
+    }
+
+    /// Writes the file of denied parts, which nodes obey. They never see half of it.
+    pub(crate) fn save_denied(&self) -> Result<(), LinuxError> {
+        let path = folder(&self.fabric.name).join(DENIED);
+        let (new, lines) = (path.with_extension("new"), self.denied.iter().map(|part| format!("{part}\n")));
+        let text =
+            format!("# Parts that nodes avoid; `strandway fabric deny` writes them.\n{}", lines.collect::<String>());
+        let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &path));
+        written.map_err(|e| LinuxError(format!("{}: cannot be written: {e}", path.display())))
     }
 
     pub(crate) fn failures(&self) -> Result<Failures, LinuxError> {

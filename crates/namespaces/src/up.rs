@@ -234,18 +234,12 @@ fn changing(name: &str, to: impl FnOnce(&State) -> Result<Failures, LinuxError>)
     Ok(true)
 }
 
-/// Denies a part of a fabric to its nodes, or allows it again (`None`: all parts): all node files are written anew by
-/// `node_file`, which gets the host and all denied parts. Nodes that run already do not change. Returns whether this
-/// changes anything.
+/// Denies a part of a fabric to its nodes, or allows it again (`None`: all parts), by the file [`DENIED`] in the fabric's
+/// folder. Returns whether this changes anything.
 ///
 /// # Errors
 /// If there is no such fabric or part, or a file cannot be written.
-pub fn set_denied(
-    name: &str,
-    target: Option<&str>,
-    denied: bool,
-    node_file: &dyn Fn(&LinuxFabric, u16, &[Element]) -> String,
-) -> Result<bool, LinuxError> {
+pub fn set_denied(name: &str, target: Option<&str>, denied: bool) -> Result<bool, LinuxError> {
     State::standing(name)?;
     let _lock = state::lock_of(name)?;
     let mut state = State::standing(name)?;
@@ -259,7 +253,7 @@ pub fn set_denied(
     }
     let changed = texts.iter().any(|text| !state.denied.contains(text)) || texts.len() != state.denied.len();
     state.denied = texts;
-    state.save_texts(&|host| node_file(&state.fabric, host, &parts))?;
+    state.save_denied()?;
     state.save()?;
     Ok(changed)
 }

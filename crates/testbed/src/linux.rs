@@ -5,10 +5,12 @@
 //! [`live`] runs an experiment between real nodes on it. The page for users is `docs/linux-fabric.md`.
 
 mod export;
+mod gray;
 mod live;
 mod nodes;
 
 pub use export::export;
+pub use gray::{GrayLook, GrayWatch};
 pub use live::live;
 pub use nodes::{PORT, allow, deny, node_file, up};
 pub use strandway_namespaces::export::{Export, Gap, Limits, Need, System};

@@ -96,7 +96,7 @@ pub enum Completion {
         refusal: Refusal,
     },
     /// A path of a connection with profile `mrc` has changed: it failed, was probed, came back, or was denied or
-    /// allowed. Only if [`Config::path_events`](crate::Config::path_events) is set; the event's time is that of
+    /// allowed. Only if [`PathReports::events`](crate::PathReports::events) is set; the event's time is that of
     /// [`NodeObserver::uptime`](crate::NodeObserver::uptime).
     Path {
         /// The connection.

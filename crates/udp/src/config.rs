@@ -9,6 +9,7 @@ use crate::limits::{Limits, Timeouts};
 use crate::routes::Routes;
 use crate::secret::Secret;
 use std::net::SocketAddrV6;
+use std::path::PathBuf;
 use std::time::Duration;
 use strandway_fabric::datagram::{CONTROL_DSCP, PLANES_MAX};
 use strandway_fabric::kernel::Without;
@@ -99,11 +100,10 @@ pub struct Config {
     pub socket_buffer: usize,
     /// The meaning of paths on this network. Default: one path per plane.
     pub routes: Routes,
-    /// The parts of an SRv6 fabric over which no connection may send: MRC's DENIED. Every connection denies its paths
-    /// across them when it begins. Only with [`Routes::Srv6`] and profile `mrc`. Default: none.
-    pub denied: Vec<Element>,
-    /// Does the node tell of the changes of MRC's paths, as [`Completion::Path`](crate::Completion::Path)? Default no.
-    pub path_events: bool,
+    /// The parts of an SRv6 fabric over which no connection may send. Default: none.
+    pub denied: Denied,
+    /// Observations of paths that cost work. Default: none.
+    pub path_reports: PathReports,
     /// The network interface of each plane, in the order of `planes`; the kernel reports when its port goes down.
     /// Default: empty; then each plane's interface is the one that has its address.
     pub devices: Vec<String>,
@@ -129,6 +129,28 @@ pub struct Config {
     pub without: Without,
 }
 
+/// The parts of an SRv6 fabric over which no connection may send: MRC's DENIED. Every connection denies its paths across
+/// them when it begins. Only with [`Routes::Srv6`] and profile `mrc`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Denied {
+    /// The parts.
+    pub parts: Vec<Element>,
+    /// A file with the parts, one per line, such as `p0:t1-3`. The node reads it when it is bound, and again when it
+    /// changes: it looks four times a second. While the file exists, it takes the place of `parts`; once it is removed,
+    /// nothing is denied. A file that becomes wrong changes nothing.
+    pub file: Option<PathBuf>,
+}
+
+/// Observations of paths that a node makes only if they are wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathReports {
+    /// Does the node tell of the changes of MRC's paths, as [`Completion::Path`](crate::Completion::Path)?
+    pub events: bool,
+    /// Does each connection count its data packets by path ([`crate::NodeObserver::path_counts`])? It costs a search in a
+    /// short list per packet. A node that serves its figures ([`crate::watch`]) counts in any case.
+    pub counts: bool,
+}
+
 impl Config {
     /// The defaults: no plane yet, profile `uec`.
     ///
@@ -151,8 +173,8 @@ impl Config {
             waiting: Waiting::Adaptive(Duration::from_micros(50)),
             socket_buffer: 4 << 20,
             routes: Routes::default(),
-            denied: Vec::new(),
-            path_events: false,
+            denied: Denied::default(),
+            path_reports: PathReports::default(),
             devices: Vec::new(),
             control_dscp: CONTROL_DSCP,
             hear_refusals: false,

@@ -197,7 +197,7 @@ impl fmt::Display for Refusal {
 pub enum Reason {
     /// The peer closed it.
     ByPeer,
-    /// Nothing was heard from the peer for `peer_timeout`.
+    /// Nothing was heard from the peer for [`crate::Timeouts::peer`].
     PeerSilent,
     /// No answer to our hello came within `handshake_timeout`.
     NoAnswer,

@@ -38,7 +38,7 @@ mod ways;
 mod windows;
 
 pub use completion::{Completion, NodeCounters};
-pub use config::{Config, Waiting};
+pub use config::{Config, Denied, PathReports, Waiting};
 pub use distance::Distance;
 pub use error::{Error, Reason, Refusal};
 pub use group::{GroupCounters, Incoming, Membership, parity_chunks};

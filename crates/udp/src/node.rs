@@ -7,6 +7,7 @@ macro_rules! node_context {
         NodeContext {
             now: $now,
             routes: &$node.config.routes,
+            denied: &$node.config.denied.parts,
             planes: &mut $node.planes,
             memory: &mut $node.memory,
             completions: &mut $node.completions,
@@ -26,6 +27,7 @@ mod liveness;
 mod mrc;
 mod observer;
 mod operations;
+mod orders;
 mod partial;
 mod probe;
 mod reads;
@@ -60,6 +62,7 @@ use crate::ways::Ways;
 use crate::windows::Windows;
 use calls::{Calling, Greeting};
 use groups::Groups;
+use orders::Orders;
 use probe::Askers;
 use rest::OwnPorts;
 use shard::Shard;
@@ -75,7 +78,7 @@ use watching::Watching;
 ///
 /// A node has no thread of its own: it runs on the thread that calls it. Packets move only in [`Node::poll`] and
 /// [`Node::wait`], so call one of them at least as often as peers expect answers (a peer gives a node up after its
-/// `peer_timeout` without one). To use more cores, run more nodes. A node is `Send`: a closure can move it to a thread
+/// `Timeouts::peer` without one). To use more cores, run more nodes. A node is `Send`: a closure can move it to a thread
 /// of its own.
 ///
 /// Its calls are of five kinds:
@@ -123,6 +126,8 @@ pub struct Node {
     shard: Option<Shard>,
     urgent: Urgent,
     waits: Waits,
+    /// The controller's orders in a file, if the configuration names one.
+    orders: Option<Box<Orders>>,
     /// Present if the process serves its figures ([`crate::watch`]).
     watching: Option<Box<Watching>>,
 }
@@ -150,7 +155,12 @@ impl Node {
     }
 
     /// A node with these sockets.
-    fn start(config: Config, planes: Vec<Plane>, shard: Option<Shard>) -> Result<Node, Error> {
+    fn start(mut config: Config, planes: Vec<Plane>, shard: Option<Shard>) -> Result<Node, Error> {
+        let opened = config.denied.file.as_deref().map(Orders::open).transpose()?;
+        let (orders, parts) = opened.map_or((None, None), |(orders, parts)| (Some(Box::new(orders)), parts));
+        config.denied.parts = parts.unwrap_or(config.denied.parts);
+        let watching = Watching::begin()?;
+        config.path_reports.counts |= watching.is_some();
         let buffer = planes.iter().map(Plane::buffer).min().unwrap_or(0);
         let clock = Clock::new();
         Ok(Node {
@@ -177,7 +187,8 @@ impl Node {
             wish: random::<1>()?[0] / 2,
             shard,
             waits: Waits::new(config.waiting),
-            watching: Watching::begin()?,
+            orders,
+            watching,
             clock,
             config,
         })

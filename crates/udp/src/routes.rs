@@ -73,6 +73,17 @@ impl Routes {
         parts.iter().any(|part| part.is_on(clos, *host, &way))
     }
 
+    /// A path of the same plane that avoids the denied parts: the next one of those that differ. The path itself, if it
+    /// avoids them, or if all cross them.
+    pub(crate) fn detour(&self, peer: SocketAddrV6, path: PathId, denied: &[Element]) -> PathId {
+        if denied.is_empty() || !self.crosses(peer, path, denied) {
+            return path;
+        }
+        let distinct = u32::from(self.distinct());
+        let next = (1..distinct).map(|step| PathId::new(path.port(), (path.entropy() % distinct + step) % distinct));
+        next.into_iter().find(|other| !self.crosses(peer, *other, denied)).unwrap_or(path)
+    }
+
     /// The number of entropy values that name paths of a plane: an entropy value modulo this names one. Each path keeps
     /// its packets in order.
     pub(crate) fn distinct(&self) -> u16 {

@@ -49,6 +49,7 @@ use sending::Sending;
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::sync::Arc;
+use strandway_fabric::usid::Element;
 use strandway_proto::ControlMessage;
 use strandway_proto::packet::{Header, Part};
 use strandway_proto::profile::WireFormat;
@@ -171,6 +172,8 @@ pub(crate) struct NodeContext<'a> {
     /// Time of the node's clock; inside a session, time of its own clock.
     pub(crate) now: Time,
     pub(crate) routes: &'a Routes,
+    /// The parts of the fabric that are denied.
+    pub(crate) denied: &'a [Element],
     pub(crate) planes: &'a mut [Plane],
     pub(crate) memory: &'a mut Memory,
     pub(crate) completions: &'a mut VecDeque<Completion>,
@@ -185,6 +188,7 @@ impl NodeContext<'_> {
         NodeContext {
             now,
             routes: self.routes,
+            denied: self.denied,
             planes: self.planes,
             memory: self.memory,
             completions: self.completions,
@@ -275,8 +279,11 @@ impl Session {
                 ..SessionCounters::default()
             },
         };
-        if !config.denied.is_empty() {
-            session.order(node_now, &config.routes, &config.denied, true);
+        if config.path_reports.counts {
+            session.endpoint.tally_paths(ONLY);
+        }
+        if !config.denied.parts.is_empty() {
+            session.order(node_now, &config.routes, &[], &config.denied.parts);
         }
         session
     }

@@ -2,7 +2,7 @@
 //!
 //! Nothing is served unless the environment variable `STRANDWAY_METRICS` names a place: a path of a Unix socket, a folder
 //! (the path ends with `/`) for a socket per process, or a loopback address with a port. Then one thread of the process
-//! answers `GET /metrics` and `GET /status` over HTTP. Nodes, groups, copies, casts and switches are *parts*: each one
+//! answers `GET /metrics`, `GET /status` and `GET /paths` over HTTP ([`ask`] is a client). Nodes, groups, copies, casts and switches are *parts*: each one
 //! publishes a [`Snapshot`] four times a second, and reads no request.
 //!
 //! ```
@@ -14,11 +14,15 @@
 //! assert!(shown.contains("strandway_sent_bytes_total{plane=\"p0\"} 12\n") && shown.ends_with("# EOF\n"));
 //! ```
 
+mod client;
 mod json;
+mod paths;
 mod server;
 mod text;
 
+pub use client::{PATIENCE, ask, places};
 pub use json::Json;
+pub use paths::PathRow;
 pub use text::{CONTENT_TYPE, Family, Kind, Sample, text};
 
 use crate::error::Error;
@@ -60,10 +64,14 @@ struct Entry {
     snapshot: Snapshot,
 }
 
+/// A node's counts by path: how often they were published, the host's number, and the rows.
+type Paths = (u64, u32, Vec<PathRow>);
+
 /// The parts of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     parts: Mutex<(u64, BTreeMap<u64, Entry>)>,
+    paths: Mutex<BTreeMap<u64, Paths>>,
 }
 
 static AGE: Family = Family {
@@ -117,6 +125,11 @@ impl Registry {
         text(&snapshots)
     }
 
+    /// The counts by path of all nodes.
+    fn paths(&self) -> String {
+        paths::text(&self.paths.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// The status of this process.
     fn status(&self) -> String {
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -156,8 +169,18 @@ impl Part {
     }
 }
 
+impl Part {
+    /// Replaces the node's counts by path. `host`: its number in the fabric.
+    pub fn publish_paths(&mut self, host: u32, rows: Vec<PathRow>) {
+        let mut paths = self.registry.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = paths.get(&self.number).map_or(1, |before| before.0 + 1);
+        paths.insert(self.number, (number, host, rows));
+    }
+}
+
 impl Drop for Part {
     fn drop(&mut self) {
+        self.registry.paths.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
         self.registry.parts.lock().unwrap_or_else(PoisonError::into_inner).1.remove(&self.number);
     }
 }

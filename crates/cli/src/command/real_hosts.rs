@@ -7,6 +7,7 @@ pub(crate) mod copy;
 pub(crate) mod doctor;
 pub(crate) mod export;
 pub(crate) mod fabric;
+mod gray;
 pub(crate) mod node;
 pub(crate) mod perf;
 pub(crate) mod switch;

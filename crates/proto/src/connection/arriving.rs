@@ -16,6 +16,9 @@ impl Connection {
     pub(crate) fn handle_data(&mut self, now: Time, packet: &Packet, data: &Data, reply: Replies<'_>) -> bool {
         let whole = !packet.flags.has(Flags::TRIMMED);
         let mut answer = None;
+        if let Some(paths) = self.record.paths.as_mut().filter(|_| !packet.flags.has(Flags::TRIMMED)) {
+            paths.arrived(packet.path);
+        }
         let arrival = self.receiver.on_data(data, packet.flags, packet.path, &mut answer);
         let Record { stats, waits, .. } = &mut *self.record;
         waits.arrived(data.wait);

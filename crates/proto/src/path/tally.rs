@@ -21,6 +21,9 @@ pub struct PathCounts {
     pub measured: u64,
     /// The sum of these round trips.
     pub rtts: Span,
+    /// Whole data packets of the peer that arrived by its path of this name, copies included. What the peer sent by it and
+    /// did not arrive is lost for certain; a sender only infers losses.
+    pub arrived: u64,
 }
 
 /// The counts of all paths of a connection, in the order of paths.
@@ -62,6 +65,12 @@ impl PathTally {
         if let Some(counts) = self.of(path) {
             counts.measured += 1;
             counts.rtts = Span(counts.rtts.0.saturating_add(rtt.0));
+        }
+    }
+
+    pub(crate) fn arrived(&mut self, path: PathId) {
+        if let Some(counts) = self.of(path) {
+            counts.arrived += 1;
         }
     }
 

@@ -80,7 +80,10 @@ pub fn export(
         pfc: ports.pfc,
         shared: ports.shared,
     };
-    let text = |host: u16, clos: Clos| NodeFile { srv6: Some(clos), ..node_file(&fabric, host) }.to_string();
+    let text = |host: u16, clos: Clos| {
+        // Nothing denies parts of a real fabric by such a file, unless its operator names one.
+        NodeFile { srv6: Some(clos), denied_file: None, ..node_file(&fabric, host) }.to_string()
+    };
     let made = strandway_namespaces::export::export(&fabric, &buffers, system, limits, &text);
     made.map(|export| (fabric.clone(), export)).map_err(|excess| {
         let sink = Sink::new(limits_file);

@@ -48,7 +48,7 @@ pub fn live(
         // Use the scenario's parameters.
         config.profile = (**profile).clone();
         config.payload = profile.transport.mtu;
-        config.path_events = true;
+        config.path_reports.events = true;
         strandway_udp::Node::bind(config).map_err(|e| e.to_string())
     };
     let team = |group: &Members| fabric.team_of(group).ok_or_else(|| no_team(name, group));

@@ -4,6 +4,7 @@ use crate::linux::{LinuxError, LinuxFabric, Node, Up, Way};
 use crate::node_file::{Far, NodeFile};
 use std::ffi::OsString;
 use std::net::SocketAddrV6;
+use strandway_namespaces::{DENIED, set_denied};
 use strandway_proto::{Rate, Span};
 use strandway_udp::Layout;
 
@@ -20,11 +21,11 @@ pub fn up(fabric: &LinuxFabric, program: &[OsString], interrupted: &dyn Fn() -> 
     strandway_namespaces::up(fabric, &file, program, interrupted)
 }
 
-/// Denies a part of a fabric that is up: nodes that start from now on do not send over it. `allow` with `None` allows
-/// all parts again. Returns whether this changes anything.
+/// Denies a part of a fabric that is up: nodes that run obey within a fraction of a second, and those that start from now
+/// on do not send over it at all. `allow` with `None` allows all parts again. Returns whether this changes anything.
 ///
 /// # Errors
-/// If there is no such fabric or part, or its node files cannot be written.
+/// If there is no such fabric or part, or its file of orders cannot be written.
 pub fn deny(name: &str, target: &str) -> Result<bool, LinuxError> {
     set_denied(name, Some(target), true)
 }
@@ -35,13 +36,6 @@ pub fn deny(name: &str, target: &str) -> Result<bool, LinuxError> {
 /// As for [`deny`].
 pub fn allow(name: &str, target: Option<&str>) -> Result<bool, LinuxError> {
     set_denied(name, target, false)
-}
-
-fn set_denied(name: &str, target: Option<&str>, denied: bool) -> Result<bool, LinuxError> {
-    strandway_namespaces::set_denied(name, target, denied, &|fabric, host, parts| {
-        let file = NodeFile { denied: parts.to_vec(), ..node_file(fabric, host) };
-        file.to_string()
-    })
 }
 
 /// The node file of a host.
@@ -62,6 +56,7 @@ pub fn node_file(fabric: &LinuxFabric, host: u16) -> NodeFile {
         base_rtt: Span(fabric.base_rtt_ns * 1000),
         trimming: fabric.trimming,
         denied: Vec::new(),
+        denied_file: Some(DENIED.into()),
         srv6: Some(clos),
         distances: distances(fabric, clos.t0_of(u32::from(host))),
     }

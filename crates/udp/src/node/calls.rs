@@ -174,8 +174,8 @@ impl Node {
         let (cookie, noise) = calling.attempts[plane].as_ref().map_or(nothing, |(_, one)| (one.cookie, one.hello));
         let hello = frame::hello(plane as u8, calling.id, calling.shard, &cookie, &noise, self.config.datagram());
         let shard = Destination::requested_shard(calling.shard);
-        let path = PathId::new(plane as u8, rounds as u32);
         let peer = calling.peers[plane];
+        let path = self.config.routes.detour(peer, PathId::new(plane as u8, rounds as u32), &self.config.denied.parts);
         let (to, _) = self.config.routes.resolve(peer, path);
         self.send_opening(plane, (to, shard), Owner::Call(peer), &hello);
     }
@@ -196,7 +196,9 @@ impl Node {
     pub(super) fn reply(&mut self, plane: usize, to: SocketAddrV6, datagram: &[u8]) {
         // Over another path each time, since one of them may be dead.
         self.greeting.replies = self.greeting.replies.wrapping_add(1);
-        let (to, _) = self.config.routes.resolve(to, PathId::new(plane as u8, self.greeting.replies));
+        let path = PathId::new(plane as u8, self.greeting.replies);
+        let path = self.config.routes.detour(to, path, &self.config.denied.parts);
+        let (to, _) = self.config.routes.resolve(to, path);
         let shard = u16::from(datagram[frame::OPENING_SHARD]);
         self.send_opening(plane, (to, shard), Owner::Nobody, datagram);
     }

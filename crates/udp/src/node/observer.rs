@@ -9,7 +9,7 @@ use crate::handles::Group;
 use crate::plane::{Plane, PlaneCounters};
 use crate::session::{Session, SessionCounters};
 use std::time::Duration;
-use strandway_proto::path::PathState;
+use strandway_proto::path::{PathCounts, PathState};
 
 /// Reads the state of a [`Node`]: see [`Node::observe`].
 #[derive(Clone, Copy)]
@@ -37,6 +37,14 @@ impl<'a> NodeObserver<'a> {
     /// As for [`NodeObserver::connection_counters`].
     pub fn path_states(self, connection: Connection) -> Result<Vec<PathState>, Error> {
         self.0.session(connection).map(Session::path_states)
+    }
+
+    /// The data packets of a connection by path; empty without [`PathReports::counts`](crate::PathReports::counts).
+    ///
+    /// # Errors
+    /// As for [`NodeObserver::connection_counters`].
+    pub fn path_counts(self, connection: Connection) -> Result<Vec<PathCounts>, Error> {
+        self.0.session(connection).map(|session| session.path_counts().to_vec())
     }
 
     /// How long nothing genuine has come from the node at the other end of a connection, by any connection with it.

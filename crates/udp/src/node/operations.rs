@@ -144,17 +144,27 @@ impl Node {
     }
 
     /// Denies or allows every path of all connections that crosses a part of the fabric, now and for connections that
-    /// begin later. Only with [`Routes::Srv6`](crate::Routes::Srv6) and profile `mrc`. Returns the number of paths.
+    /// begin later. Only with [`Routes::Srv6`](crate::Routes::Srv6) and profile `mrc`. Returns the number of paths whose
+    /// state changes.
     pub fn order(&mut self, part: Element, denied: bool) -> usize {
-        self.config.denied.retain(|other| *other != part);
-        if denied {
-            self.config.denied.push(part);
-        }
-        let (now, routes) = (self.clock.now(), &self.config.routes);
+        let mut parts = self.config.denied.parts.clone();
+        parts.retain(|other| *other != part);
+        parts.extend(denied.then_some(part));
+        self.set_denied(parts)
+    }
+
+    /// Denies the paths across exactly these parts of the fabric, as [`Node::order`] does for one part. Pings, hellos and
+    /// acknowledgements avoid the parts, too, where another path of their plane is left. Returns the number of paths
+    /// whose state changes.
+    pub fn set_denied(&mut self, parts: Vec<Element>) -> usize {
+        let before = std::mem::replace(&mut self.config.denied.parts, parts);
+        let (now, routes, after) = (self.clock.now(), &self.config.routes, &self.config.denied.parts);
         let open = self.table.slots.iter_mut().filter_map(|slot| match &mut slot.state {
             Some(State::Open(session)) => Some(session),
             _ => None,
         });
-        open.map(|session| session.order(now, routes, &[part], denied)).sum()
+        let changed = open.map(|session| session.order(now, routes, &before, after)).sum();
+        self.make_all_ready();
+        changed
     }
 }

@@ -37,6 +37,7 @@ impl Node {
             return Duration::ZERO;
         }
         let at = self.turns.deadlines.first().min(self.monitors.deadline()).min(self.groups.due());
+        let at = self.orders.as_ref().map_or(at, |orders| at.min(orders.due));
         Duration::from_nanos(at.since(self.clock.now().min(at)).0.div_ceil(1_000))
     }
 

@@ -139,6 +139,7 @@ impl Node {
         let at = until.min(self.turns.deadlines.first()).min(self.monitors.deadline()).min(self.groups.due());
         // Those who watch this node see that it is alive.
         let at = if self.watching.is_some() { at.min(now + span(INTERVAL)) } else { at };
+        let at = self.orders.as_ref().map_or(at, |orders| at.min(orders.due.max(now)));
         // After a turn, the connections still ready are those with packets that no plane takes at present.
         let sends = !self.turns.ready.is_empty() || self.groups.wait();
         if at <= now {
@@ -228,6 +229,7 @@ impl Node {
         self.inbox = Some(inbox);
         self.urgent.end_turn();
         self.watch_ports();
+        self.obey(now);
         moved |= self.let_connections_work(absence);
         moved |= self.let_groups_work();
         let arrived = |c: &Completion| {
@@ -323,6 +325,9 @@ impl Node {
             }
         }
         self.urgent.go_back(self.clock.now());
+        if let Some(orders) = &mut self.orders {
+            orders.due = Time::ZERO;
+        }
         self.monitors.go_back(self.clock.now(), back);
         self.make_all_ready();
     }

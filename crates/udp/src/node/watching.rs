@@ -5,10 +5,11 @@ use crate::address::shown;
 use crate::error::Error;
 use crate::families;
 use crate::peer_monitor::PeerMonitor;
+use crate::routes::Routes;
 use crate::session::Session;
-use crate::watch::{self, Json, Part, Sample, Snapshot};
+use crate::watch::{self, Json, Part, PathRow, Sample, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use strandway_proto::path::PathStatus;
 use strandway_proto::{ConnectionStats, Span};
 
@@ -17,7 +18,16 @@ pub(super) struct Watching {
     part: Part,
     /// Our own ports (no peer), and planes as they lead to peers, that are down, and since when they were seen so.
     down: BTreeMap<(Option<String>, usize), Instant>,
+    /// When the counts by path are published next.
+    paths_due: Instant,
 }
+
+/// The time between two publications of the counts by path, at least: ours. A search for gray links needs to know which
+/// losses belong together.
+const PATHS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A publication of these counts may take this part of the node's time: ours.
+const PATHS_SHARE: u32 = 100;
 
 families! {
     UPTIME "node_uptime_seconds" Gauge "Time since the node was bound."
@@ -51,7 +61,8 @@ families! {
 impl Watching {
     /// A node begins. `None` if nothing is served.
     pub(super) fn begin() -> Result<Option<Box<Watching>>, Error> {
-        Ok(watch::enrol("node")?.map(|part| Box::new(Watching { part, down: BTreeMap::new() })))
+        Ok(watch::enrol("node")?
+            .map(|part| Box::new(Watching { part, down: BTreeMap::new(), paths_due: Instant::now() })))
     }
 
     /// Is a plane down now? Returns for how long it has been.
@@ -124,12 +135,36 @@ impl PeerFigures {
 const QUANTILES: [(f64, &str); 3] = [(0.5, "0.5"), (0.9, "0.9"), (0.99, "0.99")];
 
 impl Node {
+    /// Publishes the node's counts by path if they are due.
+    fn publish_paths(&mut self) {
+        let Some(mut watching) = self.watching.take() else { return };
+        let began = Instant::now();
+        if let Routes::Srv6 { clos, host } = &self.config.routes
+            && began >= watching.paths_due
+        {
+            let mut rows = Vec::new();
+            for slot in &self.table.slots {
+                let Some(State::Open(session)) = &slot.state else { continue };
+                let address =
+                    self.monitors.get(session.monitor()).and_then(|one| one.sides.iter().find_map(|side| side.at));
+                let Some(peer) = address.and_then(|address| clos.host_of(*address.ip())) else { continue };
+                let connection = session.number();
+                rows.extend(session.path_counts().iter().map(|counts| PathRow { peer, connection, counts: *counts }));
+            }
+            watching.part.publish_paths(*host, rows);
+            watching.paths_due = began + PATHS_INTERVAL.max(began.elapsed() * PATHS_SHARE);
+        }
+        self.watching = Some(watching);
+    }
+
     /// Publishes the node's figures if they are due.
     pub(super) fn publish(&mut self) {
+        self.publish_paths();
         let Some(mut watching) = self.watching.take_if(|watching| watching.part.is_due()) else { return };
         let mut snapshot = Snapshot::default();
         let planes = self.publish_planes(&mut watching, &mut snapshot);
         let peers = self.publish_peers(&mut watching, &mut snapshot);
+        snapshot.sentences.extend(self.orders.as_ref().and_then(|orders| orders.problem.clone()));
         let number = |value: usize| Json::from(value as u64);
         snapshot.status = Json::Object(vec![
             ("profile", Json::from(&self.config.profile.name[..])),

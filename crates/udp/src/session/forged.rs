@@ -103,7 +103,7 @@ proptest! {
             now = now + Span::from_us(1);
             let arrival = Arrival { from, class: 2, age: Duration::ZERO };
             let mut around = NodeContext {
-                now, routes: &routes, planes: &mut planes, memory: &mut memory, completions: &mut completions,
+                now, routes: &routes, denied: &[], planes: &mut planes, memory: &mut memory, completions: &mut completions,
                 monitors: &mut monitors, windows: &mut windows,
                 requests: &mut crate::requests::Requests::default(),
             };

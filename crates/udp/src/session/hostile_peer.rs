@@ -96,6 +96,7 @@ impl Peer {
         let mut around = NodeContext {
             now: self.now,
             routes: &routes,
+            denied: &[],
             planes: &mut self.planes,
             memory: &mut self.memory,
             completions: &mut self.completions,
@@ -273,6 +274,7 @@ fn pings_wait_behind_data_for_a_full_socket() {
         let mut around = NodeContext {
             now,
             routes: &routes,
+            denied: &[],
             planes,
             memory,
             completions,

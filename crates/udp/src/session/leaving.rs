@@ -153,6 +153,7 @@ impl Session {
         path: PathId,
         body: &[u8],
     ) {
+        let path = around.routes.detour(to, path, around.denied);
         let header = self.header(kind, path, false);
         let sealer = &mut self.crypto.sealer;
         let length = HEADER + body.len() + sealer.tag_bytes();

@@ -76,7 +76,7 @@ impl Paths {
             monitor,
             counted: false,
             engine_knows,
-            tells: config.path_events,
+            tells: config.path_reports.events,
             timeouts: Timeouts {
                 plane: crate::clock::span(config.timeouts.plane),
                 peer: crate::clock::span(config.timeouts.peer),

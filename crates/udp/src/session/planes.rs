@@ -180,7 +180,7 @@ impl Session {
 
     /// Finds out whether a living peer still has this connection. The peer may have ended it, and the message about
     /// that may be lost. So a connection with unfinished work sends a ping when it has heard nothing for
-    /// `peer_timeout`, and again if there is no answer.
+    /// `Timeouts::peer`, and again if there is no answer.
     pub(super) fn find_silence(&mut self, around: &mut NodeContext<'_>) -> Result<(), Reason> {
         let now = around.now;
         if around.monitors.is_alone(self.paths.monitor) {

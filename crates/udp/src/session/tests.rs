@@ -205,7 +205,7 @@ proptest! {
             sealer.seal(&mut bytes, 0);
             now = now + Span::from_us(wait);
             let mut around =
-                NodeContext { now, routes: &routes, planes: &mut planes, memory: &mut memory, completions: &mut completions, monitors: &mut monitors, windows: &mut windows, requests: &mut crate::requests::Requests::default() };
+                NodeContext { now, routes: &routes, denied: &[], planes: &mut planes, memory: &mut memory, completions: &mut completions, monitors: &mut monitors, windows: &mut windows, requests: &mut crate::requests::Requests::default() };
             let alive = session.handle(&mut around, (path >> 30 & 1) as usize, &arrival, &sealed, &mut bytes).is_ok()
                 && session.work(&mut around, Span::ZERO, false).is_ok();
             let all = memory.bytes(buffer).expect("registered");

@@ -143,7 +143,8 @@ fn answer(mut stream: impl Stream, registry: &Registry) -> io::Result<()> {
     let (status, kind, body) = match (words.next(), words.next()) {
         (Some("GET"), Some("/metrics" | "/")) => ("200 OK", CONTENT_TYPE, registry.metrics()),
         (Some("GET"), Some("/status")) => ("200 OK", "application/json", registry.status()),
-        (Some("GET"), _) => ("404 Not Found", "text/plain", "ask for /metrics or /status\n".into()),
+        (Some("GET"), Some("/paths")) => ("200 OK", "application/json", registry.paths()),
+        (Some("GET"), _) => ("404 Not Found", "text/plain", "ask for /metrics, /status or /paths\n".into()),
         _ => ("405 Method Not Allowed", "text/plain", "only GET is answered\n".into()),
     };
     let head = format!(

@@ -69,14 +69,16 @@ Examples:
   strandway fabric heal loss:p0";
 
 const FABRIC_DENY_EXAMPLES: &str = "\
-The fabric does not change. Node files get a list of denied parts, and every connection of profile `mrc` denies its entropy
-values whose path crosses one of them. Nodes that run already do not change; in a program, call `Node::order`.
+The fabric does not change. The denied parts are written to /run/strandway/NAME/denied, which node files name: nodes that run
+read it within a fraction of a second, and nodes that start read it first. Every connection of profile `mrc` denies its entropy
+values whose path crosses one of the parts; pings, hellos and acknowledgements take other paths, too. Where no other path is
+left (a whole plane, a host's port), pings remain. A program without a node file calls `Node::order`.
 
 Targets are those of `strandway fabric fail`, without losses and rates: link:p0:t0-0:t1-1, switch:p0:t1-1, plane:p1,
 port:h0:p1, spine1.p0, leaf0.p0-spine1.p0.
 
 Examples:
-  strandway fabric deny spine1.p0                   no new connection sends over it
+  strandway fabric deny spine1.p0                   no connection sends over it
   strandway fabric status                           lists denied parts
   strandway fabric allow spine1.p0
   strandway fabric allow                            everything";
@@ -92,6 +94,20 @@ Examples:
   strandway fabric localise                         prints p0:t0-0:t1-1, 100 % lost
   strandway fabric localise --rounds 300            finds losses of one percent, too
   strandway fabric localise --json - | jq .suspicions";
+
+const FABRIC_LOCALISE_NODES: &str = "\
+With --nodes nothing is probed: the packets of running nodes are the evidence. Nodes that serve their figures (STRANDWAY_METRICS)
+count packets sent and lost, and round trips, path by path. The command reads these counts ten times a second and names the
+link, and its direction, on which paths suffer more often than the paths beside them: between the same two hosts, in the same
+plane, in the same tenth of a second. So losses of a busy host, which take bursts of any path, name no link.
+
+Examples:
+  STRANDWAY_METRICS=/run/strandway/sw/metrics/ strandway fabric run my.toml &
+  strandway fabric localise --nodes                 10 s of the nodes that serve in /run/strandway/sw/metrics/
+  strandway fabric localise --nodes --watch         a line per change, until Ctrl-C
+  strandway fabric localise --nodes 127.0.0.1:9464 --seconds 30 --json findings.json
+
+Exit status: 0 if no link is named, 1 if no node answers, 3 if one is named.";
 
 const FABRIC_GROUP_EXAMPLES: &str = "\
 Each switch copies a member's packet to every port that leads to another member. A team has an address per plane and tree. A tree is a
@@ -134,13 +150,13 @@ pub(crate) enum FabricCommand {
     Fail(FabricFailArgs),
     /// Repair one failure, or all of them
     Heal(FabricHealArgs),
-    /// Deny a switch, link, plane or port to nodes that start from now on (MRC's DENIED)
+    /// Deny a switch, link, plane or port to nodes, also to those that run (MRC's DENIED)
     #[command(after_help = FABRIC_DENY_EXAMPLES)]
     Deny(FabricFailArgs),
     /// Allow one denied part again, or all of them
     Allow(FabricHealArgs),
     /// Probe every link and name the broken ones
-    #[command(after_help = FABRIC_LOCALISE_EXAMPLES)]
+    #[command(after_help = format!("{FABRIC_LOCALISE_EXAMPLES}\n\n{FABRIC_LOCALISE_NODES}"))]
     Localise(FabricLocaliseArgs),
     /// Make switches copy multicast for a team of hosts, or list the teams
     #[command(after_help = FABRIC_GROUP_EXAMPLES)]
@@ -226,6 +242,16 @@ pub(crate) struct FabricLocaliseArgs {
     /// Datagrams over each path
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) rounds: u32,
+    /// Send no probes; name links by the packets of running nodes, which serve at these places: Unix sockets, folders of
+    /// them, loopback ports [default: /run/strandway/NAME/metrics/]
+    #[arg(long, value_name = "PLACE", num_args = 0.., conflicts_with = "rounds")]
+    pub(crate) nodes: Option<Vec<String>>,
+    /// With --nodes: how long to look, in seconds, 1 to 86,400
+    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400), requires = "nodes")]
+    pub(crate) seconds: u64,
+    /// With --nodes: look until Ctrl-C, and print what changes
+    #[arg(long, requires = "nodes", conflicts_with_all = ["seconds", "json"])]
+    pub(crate) watch: bool,
     /// Write the findings as JSON; - for standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,

@@ -52,7 +52,7 @@ pub(crate) fn fabric(args: &FabricArgs) -> Result<(), Failure> {
         }
         FabricCommand::Deny(args) => {
             let news = linux::deny(&args.fabric.name, &args.target)?;
-            let said = if news { "is denied to nodes that start from now on" } else { "was denied already" };
+            let said = if news { "is denied to nodes" } else { "was denied already" };
             print(&format!("{} {said}\n", args.target));
             Ok(())
         }
@@ -62,7 +62,10 @@ pub(crate) fn fabric(args: &FabricArgs) -> Result<(), Failure> {
             print(&format!("{what} {}\n", if news { "is allowed again" } else { "was not denied" }));
             Ok(())
         }
-        FabricCommand::Localise(args) => localise(args),
+        FabricCommand::Localise(args) => match &args.nodes {
+            Some(places) => super::gray::localise(args, places),
+            None => localise(args),
+        },
         FabricCommand::Group(args) => group(args),
         FabricCommand::Exec(args) => exec(args),
         FabricCommand::Down(args) => {

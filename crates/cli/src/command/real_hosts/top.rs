@@ -6,15 +6,9 @@ use crate::outputs::{Outputs, Wanted, print};
 use crate::progress::interrupted;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
-use strandway_udp::watch::VARIABLE;
-
-/// A process answers within this time, or counts as silent: ours.
-const PATIENCE: Duration = Duration::from_secs(2);
+use strandway_udp::watch::{self, VARIABLE, ask};
 
 /// A part that has published nothing for this time is not called by its program: ours, several intervals.
 const STALE: f64 = 2.0;
@@ -38,7 +32,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
     loop {
         let looked = Instant::now();
         let statuses: Vec<(String, Result<Value, String>)> =
-            served(&places).into_iter().map(|place| (place.clone(), ask(&place))).collect();
+            watch::places(&places).into_iter().map(|place| (place.clone(), status(&place))).collect();
         let text = view(&statuses, &mut before);
         if args.once {
             outputs.show(&text);
@@ -81,40 +75,9 @@ fn said(status: &Result<Value, String>) -> &str {
     status.as_ref().err().map_or("answers", String::as_str)
 }
 
-/// The places of processes: of a folder, all its sockets.
-fn served(places: &[String]) -> Vec<String> {
-    let mut all = Vec::new();
-    for place in places {
-        if !Path::new(place).is_dir() {
-            all.push(place.clone());
-            continue;
-        }
-        let entries = std::fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path());
-        let mut sockets: Vec<PathBuf> =
-            entries.filter(|path| path.extension().is_some_and(|end| end == "sock")).collect();
-        sockets.sort();
-        all.extend(sockets.into_iter().map(|path| path.display().to_string()));
-    }
-    all
-}
-
 /// The status of a process.
-fn ask(place: &str) -> Result<Value, String> {
-    let fail = |e: std::io::Error| e.to_string();
-    let request = b"GET /status HTTP/1.1\r\nHost: here\r\n\r\n";
-    let mut answer = Vec::new();
-    if let Ok(address) = place.parse::<SocketAddr>() {
-        let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(fail)?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(fail)?;
-        stream.write_all(request).and_then(|()| stream.read_to_end(&mut answer)).map_err(fail)?;
-    } else {
-        let mut stream = UnixStream::connect(place).map_err(fail)?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(fail)?;
-        stream.write_all(request).and_then(|()| stream.read_to_end(&mut answer)).map_err(fail)?;
-    }
-    let answer = String::from_utf8_lossy(&answer);
-    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    serde_json::from_str(body).map_err(|e| format!("its answer is no status: {e}"))
+fn status(place: &str) -> Result<Value, String> {
+    serde_json::from_str(&ask(place, "/status")?).map_err(|e| format!("its answer is no status: {e}"))
 }
 
 fn rows<'a>(value: &'a Value, key: &str) -> &'a [Value] {

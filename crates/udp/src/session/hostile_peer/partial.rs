@@ -35,6 +35,7 @@ impl Peer {
         let mut around = NodeContext {
             now,
             routes: &routes,
+            denied: &[],
             planes,
             memory,
             completions,

@@ -134,6 +134,8 @@ impl Session {
         payload: Option<(memory::Place, u64, usize)>,
     ) {
         let Some(port) = self.mrc.as_ref().map(|mrc| mrc.port) else { return };
+        // The engine chooses the paths of data.
+        let path = if class == Class::Control { around.routes.detour(to, path, around.denied) } else { path };
         let plane = &mut around.planes[usize::from(path.port())];
         let class = match class {
             Class::Data | Class::Urgent => ECT,

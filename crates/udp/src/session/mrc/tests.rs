@@ -43,6 +43,7 @@ macro_rules! around {
         NodeContext {
             now: $now,
             routes: $routes,
+            denied: &[],
             planes: &mut $side.planes,
             memory: &mut $side.memory,
             completions: &mut $side.completions,

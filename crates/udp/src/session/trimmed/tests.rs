@@ -115,6 +115,7 @@ impl Called {
         let mut around = NodeContext {
             now: self.now,
             routes: &Routes::default(),
+            denied: &[],
             planes: &mut self.planes,
             memory: &mut self.memory,
             completions: &mut VecDeque::new(),
