@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A checkpoint from one replica to others by torchft's transports: seconds, and the bytes that leave the sender's port.
 
-sudo python bench/transport/checkpoints.py [MEGABYTES] [ROUNDS] [--receivers N] [--gbps G] [--loss PERCENT]
+sudo python bench/transport/checkpoints.py [MEGABYTES] [ROUNDS] [--receivers N] [--gbps G] [--loss PERCENT] [--mtu BYTES]
 
 Hosts are network namespaces that a bridge joins. It floods multicast. Its ports run at G Gb/s in each direction, and those to receivers
 lose packets. Strandway and torchft's HTTPTransport take turns. Needs root, torch, torchft and the Python package; three copies of the state
@@ -26,23 +26,28 @@ def sh(command):
 
 
 @contextlib.contextmanager
-def hosts(count, gbps, loss):
+def hosts(count, gbps, loss, mtu):
     """Namespaces `tfckpt0` and so on with the addresses 10.77.0.1 and so on, and `tfckpt` with the bridge."""
     names = [NAMES] + [f"{NAMES}{host}" for host in range(count)]
     try:
         for name in names:
             sh(f"ip netns add {name}")
-        sh(f"ip -n {NAMES} link add br type bridge mcast_snooping 0")
-        sh(f"ip -n {NAMES} link set br up")
+        sh(f"ip -n {NAMES} link add br0 type bridge mcast_snooping 0")
+        sh(f"ip -n {NAMES} link set br0 up")
         for host, name in enumerate(names[1:]):
             sh(f"ip -n {NAMES} link add p{host} type veth peer name e0 netns {name}")
-            sh(f"ip -n {NAMES} link set p{host} master br up")
+            sh(f"ip -n {NAMES} link set p{host} master br0")
             sh(f"ip -n {name} addr add 10.77.0.{host + 1}/24 dev e0")
-            for link in ("lo", "e0"):
-                sh(f"ip -n {name} link set {link} up")
-            sh(f"tc -n {name} qdisc add dev e0 root netem rate {gbps}gbit")
-            lost = f" loss {loss}%" if loss and host else ""
-            sh(f"tc -n {NAMES} qdisc add dev p{host} root netem rate {gbps}gbit{lost}")
+            sh(f"ip -n {name} link set lo up")
+            for place, port in ((name, "e0"), (NAMES, f"p{host}")):
+                # Each packet goes and is lost alone.
+                sh(f"ip -n {place} link set {port} mtu {mtu} gso_max_segs 1 up")
+                sh(f"tc -n {place} qdisc add dev {port} root tbf rate {gbps}gbit burst 128kb limit 512kb")
+            if loss and host:
+                # A random number of 32 bits: below the share, the packet is dropped.
+                drop = f"4,32 0 0 4294963256,53 1 0 {int(loss / 100 * 2**32)},6 0 0 2,6 0 0 4294967295"
+                sh(f"tc -n {name} qdisc add dev e0 clsact")
+                subprocess.run([*f"tc -n {name} filter add dev e0 ingress bpf da bytecode".split(), drop], check=True)
         yield names[1:]
     finally:
         for name in names:
@@ -144,11 +149,12 @@ def main():
     parser.add_argument("--receivers", type=int, default=3)
     parser.add_argument("--gbps", type=float, default=1.0)
     parser.add_argument("--loss", type=float, default=0.0)
+    parser.add_argument("--mtu", type=int, default=1500)
     parser.add_argument("--only", default="strandway,http")
     options = parser.parse_args()
     size = options.megabytes * 1_000_000
     rows = {kind: [] for kind in options.only.split(",")}
-    with hosts(options.receivers + 1, options.gbps, options.loss) as names:
+    with hosts(options.receivers + 1, options.gbps, options.loss, options.mtu) as names:
         for _ in range(options.rounds):
             for kind, row in rows.items():
                 row.append(one_round(kind, names, size, options.gbps))

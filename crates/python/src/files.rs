@@ -233,10 +233,13 @@ pub(crate) fn cast<'py>(
         "members" => true,
         other => return Err(wrong(format!("trust is {other:?}: take source or members"))),
     };
+    // Receivers ask for a chunk again after such times.
+    let rtt = if settled.has_file() || settings.rtt.is_some() { settled.config.base_rtt } else { Span::ZERO };
     let team = TeamOptions {
         team,
         patience: time("patience", patience)?,
         no_multicast: !multicast,
+        rtt: rtt.max(TeamOptions::RTT),
         ..TeamOptions::new(settled.config.rate)
     };
     let options = casting::Options {

@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 _STATE = "state"
 # Bits per second if no interface tells its rate: NCCL's guess for sockets.
 _RATE = 10_000_000_000
+# The round trip with the time that busy hosts take to wake up: ours. With less, receivers ask for chunks that are on their way.
+_RTT = "20 ms"
 # Seconds between looks at what else may have happened.
 _LOOK = 0.05
 # Seconds for a receiver to open its node once it has been asked.
@@ -300,7 +302,8 @@ class CheckpointTransportStrandway(CheckpointTransport[T]):  # type: ignore[misc
         return [receiver for receiver in receivers if self._take_addresses(offer, receiver, soon)]
 
     def _payload_of(self, receivers: list[_Receiver]) -> int:
-        return min([self._payload, *(receiver.payload for receiver in receivers)])
+        payloads: list[int] = [self._payload, *(receiver.payload for receiver in receivers)]
+        return min(payloads)
 
     def _cast_once(self, offer: _Offer, members: list[_Receiver], key: bytes) -> dict[str, Any]:
         """One cast to these receivers; `_ReceiverGone` if one of them ends in its middle."""
@@ -323,9 +326,12 @@ class CheckpointTransportStrandway(CheckpointTransport[T]):  # type: ignore[misc
             payload=self._payload_of(members),
             protection=self._protection,
             rate=f"{rate} bps",
+            rtt=_RTT,
             wait=f"{_milliseconds(left / 2, 3.0)} ms",
             patience=f"{_milliseconds(left / 6, 10.0)} ms",
             team=secrets.randbelow((1 << 16) - 1) + 1 if self._team is None else self._team,
+            # They load what the sender has pickled, and have the same key: hashes would cost a hundredth of the bytes.
+            trust="members",
             multicast=len(members) > 1,
             progress=look,
         )
@@ -398,7 +404,7 @@ def _number(link: Link, about: Message, name: str) -> int:
     number = about.get(name)
     if type(number) is not int or not 0 <= number < 1 << 53:
         raise WireError(f"{link.peer} offers a checkpoint with {name} {number!r}: install the same strandway on all hosts")
-    return int(number)
+    return number
 
 
 def _wait_for_offer(link: Link, step: int, until: float, seconds: float) -> Message:
