@@ -11,6 +11,7 @@ per host must fit into memory.
 import argparse
 import contextlib
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -152,6 +153,8 @@ def main():
     parser.add_argument("--mtu", type=int, default=1500)
     parser.add_argument("--only", default="strandway,http")
     options = parser.parse_args()
+    # Namespaces and processes go then, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     size = options.megabytes * 1_000_000
     rows = {kind: [] for kind in options.only.split(",")}
     with hosts(options.receivers + 1, options.gbps, options.loss, options.mtu) as names:
