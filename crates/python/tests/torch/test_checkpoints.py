@@ -125,6 +125,35 @@ def test_torchfts_own_test_passes():
         attempt()
 
 
+def test_torchfts_manager_recovers_replicas_by_it(monkeypatch):
+    tests = pytest.importorskip("torchft.manager_integ_test", reason="the wheel has no tests of the manager").ManagerIntegTest
+    received = []
+
+    class Transport(CheckpointTransportStrandway):
+        # As the manager makes its default.
+        def __init__(self, timeout, num_chunks):
+            super().__init__()
+
+        def recv_checkpoint(self, *arguments, **named):
+            received.append(super().recv_checkpoint(*arguments, **named))
+            return received[-1]
+
+        def __class_getitem__(cls, kind):
+            return cls
+
+    monkeypatch.setattr("torchft.manager.HTTPTransport", Transport)
+    names = [name for name in unittest.TestLoader().getTestCaseNames(tests) if "recovery" in name and "torchcomms" not in name]
+    assert names
+    for name in names:
+        # Its deadlines are a few seconds, too.
+        results = []
+        while len(results) < 2 and not (results and results[-1].wasSuccessful()):
+            results.append(unittest.TestResult())
+            unittest.TestSuite([tests(name)]).run(results[-1])
+        assert results[-1].wasSuccessful(), results[-1].failures + results[-1].errors
+    assert received
+
+
 def test_a_receiver_that_comes_first_waits_for_the_offer(make):
     sender, receiver = make(), make()
     with ThreadPoolExecutor(1) as thread:
