@@ -382,7 +382,7 @@ class CheckpointTransportStrandway(CheckpointTransport[T]):  # type: ignore[misc
                 path, size = folder.file(_STATE), _number(link, about, "bytes")
                 if os.path.getsize(path) != size:
                     raise WireError(f"{link.peer} has sent {os.path.getsize(path)} of {size} bytes")
-                # What is mapped stays in memory when the folder is gone.
+                # Mapped files stay in memory when the folder is gone.
                 state: T = torch.load(path, map_location="cpu", mmap=True, weights_only=False)
                 return state
 
@@ -408,7 +408,7 @@ def _number(link: Link, about: Message, name: str) -> int:
 
 
 def _wait_for_offer(link: Link, step: int, until: float, seconds: float) -> Message:
-    """What the sender says when the checkpoint can be had."""
+    """The sender's offer, as soon as it has the checkpoint."""
     note = f"its sender, {link.peer}, has not offered it yet"
     while (message := link.poll(max(until - time.monotonic(), 0.0))) is not None:
         if "error" in message:
@@ -447,7 +447,7 @@ def _answer(receiver: _Receiver, message: Message) -> None:
 
 
 def _reason(text: str, name: str) -> str:
-    """What the error of a cast says of this receiver: if none takes part, there is a line for each."""
+    """The part of a cast's error that concerns this receiver: if none takes part, there is a line for each."""
     lines = [line.removeprefix(f"{name}: ") for line in text.splitlines() if line.startswith(f"{name}: ")]
     return lines[0] if lines else text
 

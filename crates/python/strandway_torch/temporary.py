@@ -38,7 +38,7 @@ class Folder:
         return os.path.join(self.path, name)
 
     def remove(self) -> None:
-        """Removes it with its files. What is mapped into memory stays there."""
+        """Removes it with its files. Files that are mapped stay in memory."""
         lock, self._lock = self._lock, None
         if lock is not None:
             shutil.rmtree(self.path, ignore_errors=True)

@@ -290,7 +290,7 @@ def bytes_in(folder):
 
 
 def swept(folder, monkeypatch):
-    """What is left of killed processes, and that the next transport removes it."""
+    """The folders that killed processes have left, and those that are left after the next transport's sweep."""
     left = [name for name in os.listdir(folder) if name.startswith("strandway-checkpoint-")]
     monkeypatch.setattr(temporary, "_YOUNG", 0.0)
     temporary.sweep(folder)
