@@ -41,22 +41,28 @@ struct Watch {
     raised: RefCell<Option<PyErr>>,
     looked: Cell<Instant>,
     progress: Option<Py<PyAny>>,
+    /// The progress of the last report.
+    last: Cell<(u64, u64)>,
 }
 
 impl Watch {
     fn new(progress: Option<Py<PyAny>>) -> Watch {
-        Watch { raised: RefCell::new(None), looked: Cell::new(Instant::now()), progress }
+        Watch { raised: RefCell::new(None), looked: Cell::new(Instant::now()), progress, last: Cell::default() }
     }
 
     fn stop(&self) -> bool {
         if self.looked.get().elapsed() >= LOOK {
             self.looked.set(Instant::now());
             self.note(Python::attach(|py| py.check_signals()));
+            // A batch of files may take long: `progress` ends the transfer in its middle, too.
+            let (done, all) = self.last.get();
+            self.report(done, all);
         }
         self.raised.borrow().is_some()
     }
 
     fn report(&self, done: u64, all: u64) {
+        self.last.set((done, all));
         if let Some(progress) = &self.progress {
             self.note(Python::attach(|py| progress.call1(py, (done, all)).map(drop)));
         }
@@ -227,10 +233,13 @@ pub(crate) fn cast<'py>(
         "members" => true,
         other => return Err(wrong(format!("trust is {other:?}: take source or members"))),
     };
+    // Receivers ask for a chunk again after such times.
+    let rtt = if settled.has_file() || settings.rtt.is_some() { settled.config.base_rtt } else { Span::ZERO };
     let team = TeamOptions {
         team,
         patience: time("patience", patience)?,
         no_multicast: !multicast,
+        rtt: rtt.max(TeamOptions::RTT),
         ..TeamOptions::new(settled.config.rate)
     };
     let options = casting::Options {

@@ -63,6 +63,7 @@ fn add_real_hosts(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(files::cast, module)?)?;
     module.add_function(wrap_pyfunction!(wire::close_wire, module)?)?;
     module.add_function(wrap_pyfunction!(mover::key_of_environment, module)?)?;
+    module.add_function(wrap_pyfunction!(mover::options_of_environment, module)?)?;
     module.add_function(wrap_pyfunction!(wire::wire_descriptors, module)?)?;
     module.add_function(wrap_pyfunction!(wire::wire_waiting, module)?)?;
     Ok(())

@@ -5,13 +5,15 @@ use crate::node::wire_error;
 use crate::wire::{borrowed, seconds};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::net::{SocketAddr, SocketAddrV6};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strandway_mover::environment::{self, Variables};
 use strandway_mover::{Code, Event, EventKind, Mover, MoverError, Options};
-use strandway_udp::{RemoteRegion, Rights, address};
+use strandway_udp::environment::Settings;
+use strandway_udp::{Protection, RemoteRegion, Rights, address};
 
 /// Events that one call gives.
 const EVENTS: usize = 256;
@@ -81,6 +83,34 @@ impl WireMover {
 pub(crate) fn key_of_environment(variables: HashMap<String, String>) -> PyResult<Option<Cow<'static, [u8]>>> {
     let get: Variables<'_> = &|name| variables.get(name).filter(|value| !value.is_empty()).cloned();
     Ok(environment::key(get).map_err(PyValueError::new_err)?.map(Cow::Owned))
+}
+
+/// The options that these variables and the interfaces of the host give a node, by the names of Python's keyword
+/// arguments; `rate` is in bits per second, and `team` is the number of the multicast team. `None` where nothing says it.
+#[pyfunction]
+pub(crate) fn options_of_environment(
+    py: Python<'_>,
+    variables: HashMap<String, String>,
+) -> PyResult<Bound<'_, PyDict>> {
+    let get: Variables<'_> = &|name| variables.get(name).filter(|value| !value.is_empty()).cloned();
+    let planes = environment::planes(get).map_err(PyValueError::new_err)?;
+    // No option depends on the key.
+    let options = environment::options(get, &[0; 32], &planes).map_err(PyValueError::new_err)?;
+    let team = Settings::read(get).map_err(PyValueError::new_err)?.team;
+    let shown = |plane: &SocketAddrV6| address::shown(SocketAddr::V6(*plane)).to_string();
+    let protection = match options.protection {
+        Protection::Encrypted => "encrypted",
+        Protection::Authenticated => "authenticated",
+        Protection::None => "none",
+    };
+    let dict = PyDict::new(py);
+    dict.set_item("planes", options.planes.iter().map(shown).collect::<Vec<_>>())?;
+    dict.set_item("profile", options.profile)?;
+    dict.set_item("protection", protection)?;
+    dict.set_item("payload", options.payload)?;
+    dict.set_item("rate", options.rate.map(|rate| rate.0))?;
+    dict.set_item("team", team)?;
+    Ok(dict)
 }
 
 #[pymethods]

@@ -91,8 +91,9 @@ def cast(
 
     Without multicast on the network, receivers form a chain; with `multicast=False` it is not tried. `wait`: for receivers that do not
     answer; `patience`: with one that is silent. `exclude` and `keep` are those of `copy`, without `"owner"`. `trust="members"` leaves out
-    the hashes by which receivers check each other's repairs. The other arguments are those of `WireOptions`; `rate` is that of the slowest
-    receiver.
+    the hashes by which receivers check each other's repairs. `progress` is called ten times a second, and may raise to end the cast. The
+    other arguments are those of `WireOptions`; `rate` is that of the slowest receiver, and receivers ask for lost chunks after a few times
+    `rtt` (2 ms at least).
 
     The result has the fields of `strandway cast --json`.
     """

@@ -36,6 +36,7 @@ from strandway.errors import WireError, WireTimeout
 
 from .compat import Work, sentence
 from .futures import complete
+from .settings import VARIABLES, given_key, given_variables
 from .transport_node import Connection, SharedNode, acquire, node_key
 
 try:
@@ -44,18 +45,6 @@ except ImportError as error:
     raise ImportError(sentence("it has no torch.distributed._transport, which torch 2.15 brought")) from error
 
 __all__ = ["StrandwayMemory", "StrandwayRemoteBuffer", "StrandwayTransport", "StrandwayTransportWork"]
-
-# Keyword arguments of a transport, and the variables of the environment that stand for them.
-_VARIABLES = {
-    "planes": "STRANDWAY_PLANES",
-    "ifname": "STRANDWAY_IFNAME",
-    "profile": "STRANDWAY_PROFILE",
-    "protection": "STRANDWAY_PROTECTION",
-    "payload": "STRANDWAY_PAYLOAD",
-    "rate": "STRANDWAY_RATE",
-    "base_rtt_us": "STRANDWAY_BASE_RTT_US",
-}
-_KEY_VARIABLES = ("STRANDWAY_KEY_FILE", "STRANDWAY_KEY")
 
 
 def _seconds(timeout: float | None, default: float) -> float:
@@ -310,9 +299,8 @@ class StrandwayTransport(Transport):  # type: ignore[misc]
             "rate": rate,
             "base_rtt_us": base_rtt_us,
         }
-        values = {variable: str(given[name] or os.environ.get(variable, "")) for name, variable in _VARIABLES.items()}
-        self._settings = tuple(sorted((name, value) for name, value in values.items() if value))
-        self._key = bytes(key) if key is not None else _lab.key_of_environment({k: os.environ.get(k, "") for k in _KEY_VARIABLES})
+        self._settings = tuple(sorted(given_variables(given).items()))
+        self._key = given_key(key)
         # Keeps the calls of several threads apart; no call waits for the network with it, but for `connect`.
         self._lock = threading.RLock()
         self._own: SharedNode | None = None
@@ -361,7 +349,7 @@ class StrandwayTransport(Transport):  # type: ignore[misc]
         )
 
     def _setting(self, name: str, default: str) -> str:
-        return dict(self._settings).get(_VARIABLES[name], default)
+        return dict(self._settings).get(VARIABLES[name], default)
 
     def connect(self, peer_url: bytes, *, timeout: float | None = None) -> int:
         """Connects to the peer whose `bind` gave these bytes."""
@@ -372,7 +360,7 @@ class StrandwayTransport(Transport):  # type: ignore[misc]
             raise ValueError("the peer's address has none of the transport strandway")
         for name, default in (("profile", "uec"), ("protection", "encrypted")):
             if (ours := self._setting(name, default)) != peer[name]:
-                raise ValueError(f"the peer has {name} {peer[name]!r}, this side {ours!r}: give both the same, or {_VARIABLES[name]}")
+                raise ValueError(f"the peer has {name} {peer[name]!r}, this side {ours!r}: give both the same, or {VARIABLES[name]}")
         with self._lock:
             self._open()
             if self._connection is not None:

@@ -25,6 +25,8 @@ pub struct Settings {
     pub rate: Option<Rate>,
     /// The round trip without queues: `STRANDWAY_BASE_RTT_US` in microseconds, or `STRANDWAY_RTT` in milliseconds.
     pub base_rtt: Option<Span>,
+    /// `STRANDWAY_TEAM`: the number of the multicast team, where switches copy only for teams that they know.
+    pub team: Option<u16>,
 }
 
 impl Settings {
@@ -43,6 +45,9 @@ impl Settings {
                 Some(Rate::from_gbps(1).scaled(gbps))
             })?,
             base_rtt: base_rtt(get)?,
+            team: value(get, "STRANDWAY_TEAM", "give the number of a multicast team, 0 to 65535", |text| {
+                text.parse().ok()
+            })?,
         })
     }
 }
@@ -110,12 +115,13 @@ mod tests {
             ("STRANDWAY_PAYLOAD", "4096"),
             ("STRANDWAY_RATE", "2.5"),
             ("STRANDWAY_RTT", "20"),
+            ("STRANDWAY_TEAM", "7"),
         ];
         let found = read(&all).expect("valid");
         assert_eq!(found.planes.map(|planes| planes.len()), Some(2));
         assert_eq!((found.profile.as_deref(), found.payload), (Some("mrc"), Some(4_096)));
         assert_eq!((found.protection, found.base_rtt), (Some(Protection::None), Some(Span::from_us(20_000))));
-        assert_eq!(found.rate, Some(Rate::from_gbps(1).scaled(2.5)));
+        assert_eq!((found.rate, found.team), (Some(Rate::from_gbps(1).scaled(2.5)), Some(7)));
         let both = read(&[("STRANDWAY_RTT", "20"), ("STRANDWAY_BASE_RTT_US", "7")]).expect("valid");
         assert_eq!(both.base_rtt, Some(Span::from_us(7)));
         assert!(read(&[]).expect("nothing").planes.is_none());
@@ -127,6 +133,7 @@ mod tests {
             ("STRANDWAY_RATE", "nan"),
             ("STRANDWAY_RTT", "0"),
             ("STRANDWAY_BASE_RTT_US", "1e9"),
+            ("STRANDWAY_TEAM", "65536"),
         ];
         for (name, value) in wrong {
             let said = read(&[(name, value)]).expect_err(name);

@@ -303,6 +303,7 @@ pub(super) fn from_env() -> Result<(ProcessOptions, Names), GroupError> {
     options.rate = settings.rate.unwrap_or(options.rate);
     options.profile = settings.profile.unwrap_or(options.profile);
     options.base_rtt = settings.base_rtt.unwrap_or(options.base_rtt);
+    options.team = settings.team;
     let names = Names::parse(&get("STRANDWAY_IFNAME").unwrap_or_default());
     if let Some(list) = get("STRANDWAY_ADVERTISE") {
         let wanted = "give the address by which others reach this host on each plane, with commas between them";
@@ -331,10 +332,6 @@ pub(super) fn from_env() -> Result<(ProcessOptions, Names), GroupError> {
             "0" => false,
             _ => return Err(wrong("STRANDWAY_SHARED_MEMORY", &value, "give 0 or 1")),
         };
-    }
-    if let Some(team) = get("STRANDWAY_TEAM") {
-        let wanted = "give the number of a multicast team, 0 to 65535";
-        options.team = Some(team.parse().map_err(|_| wrong("STRANDWAY_TEAM", &team, wanted))?);
     }
     options.switch = super::delegate::switch_from(get)?;
     options.record = get("STRANDWAY_RECORD").map(std::path::PathBuf::from);
