@@ -1,7 +1,7 @@
 """A checkpoint transport for torchft: `Manager(checkpoint_transport=CheckpointTransportStrandway(), ...)`.
 
 A replica that is up to date sends its state once to all that have fallen behind, by multicast where the planes carry it, else along a
-chain. The sender keeps a desk at which receivers meet it (`rendezvous`), and casts the state as a file (`strandway.cast`) from memory to
+chain. The sender keeps a rendezvous at which receivers meet it (`rendezvous`), and casts the state as a file (`strandway.cast`) from memory to
 memory (`temporary`).
 """
 
@@ -28,7 +28,7 @@ from strandway.node import BasicOptions
 from torch.utils._pytree import tree_leaves
 from torchft.checkpointing import CheckpointTransport
 
-from .rendezvous import VERSION, Desk, Link, Message, visit
+from .rendezvous import VERSION, Link, Message, Rendezvous, visit
 from .settings import given_key, given_variables
 from .temporary import Folder, sweep
 
@@ -54,7 +54,7 @@ _WAITING_MAX = 4_096
 
 @dataclasses.dataclass(eq=False)
 class _Receiver:
-    """A receiver that has come to the desk."""
+    """A receiver that has come to the rendezvous."""
 
     link: Link
     step: int
@@ -143,12 +143,12 @@ class CheckpointTransportStrandway(CheckpointTransport[T]):  # type: ignore[misc
         self._latest = -1
         self._closed = False
         sweep(folder)
-        self._desk = Desk(self._planes, self._greet)
+        self._rendezvous = Rendezvous(self._planes, self._greet)
         _transports.add(self)
 
     def metadata(self) -> str:
         """Where receivers find this process."""
-        return self._desk.metadata
+        return self._rendezvous.metadata
 
     # The sender's side.
 
@@ -185,7 +185,7 @@ class CheckpointTransportStrandway(CheckpointTransport[T]):  # type: ignore[misc
             self._closed = True
             waiting, self._waiting = self._waiting, []
             self._changed.notify_all()
-        self._desk.close()
+        self._rendezvous.close()
         for receiver in waiting:
             _answer(receiver, {"error": "the sender's checkpoint transport was shut down"})
         self._withdraw(None if wait else 0.0)

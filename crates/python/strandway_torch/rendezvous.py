@@ -1,6 +1,6 @@
 """How two processes of different hosts meet for a transfer: TCP connections that carry JSON objects, one per line.
 
-One side keeps a `Desk`, whose metadata is a short string for the other side, which connects to it by `visit`. A connection stays open until
+One side keeps a `Rendezvous`, whose metadata is a short string for the other side, which connects to it by `visit`. A connection stays open until
 the transfer is over, so each side hears at once when the other process ends.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 
 from strandway.errors import WireError, WireTimeout
 
-__all__ = ["Desk", "Link", "visit"]
+__all__ = ["Link", "Rendezvous", "visit"]
 
 # The version of the messages.
 VERSION = 1
@@ -31,7 +31,7 @@ _GREETING = 10.0
 _GREETINGS_MAX = 256
 # How long the peer's system may take for a message, in seconds.
 _SEND = 5.0
-# How long one address of a desk is tried, in seconds, while there are others.
+# How long one address of a rendezvous is tried, in seconds, while there are others.
 _CALL = 3.0
 
 Message = dict[str, Any]
@@ -109,7 +109,7 @@ class Link:
         self._socket.close()
 
 
-class Desk:
+class Rendezvous:
     """Where visitors are received, on a port of its own at all addresses of the host, or at these if they are of loopback."""
 
     def __init__(self, planes: Sequence[str], greet: Callable[[Link, Message], None]) -> None:
@@ -131,7 +131,7 @@ class Desk:
         self._closed, self._room = False, threading.Semaphore(_GREETINGS_MAX)
         place = {"host": socket.gethostname(), "pid": os.getpid(), "addresses": hosts, "port": self._socket.getsockname()[1]}
         self.metadata = json.dumps({"strandway": VERSION, **place}, separators=(",", ":"))
-        self._thread = threading.Thread(target=self._run, name="strandway-desk", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="strandway-rendezvous", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
@@ -184,7 +184,7 @@ def _host(plane: str) -> str:
 
 
 def visit(metadata: str, rank: int, until: float) -> Link:
-    """A connection to the desk with this metadata, the one of a rank; `until` is a time of `time.monotonic`."""
+    """A connection to the rendezvous with this metadata, the one of a rank; `until` is a time of `time.monotonic`."""
     wrong = f"the metadata {metadata[:100]!r} is not that of a checkpoint transport of strandway: give all replicas the same transport"
     try:
         place = json.loads(metadata)
