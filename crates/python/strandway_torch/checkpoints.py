@@ -1,8 +1,8 @@
 """A checkpoint transport for torchft: `Manager(checkpoint_transport=CheckpointTransportStrandway(), ...)`.
 
 A replica that is up to date sends its state once to all that have fallen behind, by multicast where the planes carry it, else along a
-chain. The sender keeps a rendezvous at which receivers meet it (`rendezvous`), and casts the state as a file (`strandway.cast`) from memory to
-memory (`temporary`).
+chain. The sender keeps a rendezvous at which receivers meet it (`rendezvous`), and casts the state as a file (`strandway.cast`) from memory
+to memory (`temporary`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How two processes of different hosts meet for a transfer: TCP connections that carry JSON objects, one per line.
 
-One side keeps a `Rendezvous`, whose metadata is a short string for the other side, which connects to it by `visit`. A connection stays open until
-the transfer is over, so each side hears at once when the other process ends.
+One side keeps a `Rendezvous`, whose metadata is a short string for the other side, which connects to it by `visit`. A connection stays
+open until the transfer is over, so each side hears at once when the other process ends.
 """
 
 from __future__ import annotations
