@@ -172,7 +172,7 @@ pub struct Evidence {
     pub pairs: u32,
 }
 
-/// What is looked for, one after the other.
+/// The kinds of faults, in the order of the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Full,

@@ -44,7 +44,7 @@ pub struct Report {
     pub packets: Packets,
     /// One entry for each class of flows.
     pub classes: Vec<ClassFacts>,
-    /// What links carried.
+    /// The load of links.
     #[serde(flatten)]
     pub load: LoadFacts,
     /// The repair schemes that `sdr_auto` chose, and the reasons; absent if no connection chose.
@@ -131,7 +131,7 @@ pub struct TimeFacts {
     pub goodput_gbps: Goodput,
 }
 
-/// What links carried.
+/// The load of links.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LoadFacts {

@@ -94,7 +94,7 @@ fn receive(side: &UdpSocket, buffer: &mut [u8]) -> Result<Option<(usize, SocketA
     }
 }
 
-/// Sends to the client by side 0, to the server by side 1. What the socket has no room for is lost.
+/// Sends to the client by side 0, to the server by side 1. Datagrams for which the socket has no room are lost.
 fn forward(sides: &[UdpSocket; 2], side: usize, client: Option<SocketAddr>, server: SocketAddr, bytes: &[u8]) {
     let to = if side == 0 { client } else { Some(server) };
     if let Some(to) = to {

@@ -41,7 +41,7 @@ enum Op {
     Tagged,
 }
 
-/// What both ends have agreed on.
+/// The terms of both ends.
 struct Plan {
     op: Op,
     bytes: usize,

@@ -21,8 +21,8 @@ pub struct PathCounts {
     pub measured: u64,
     /// The sum of these round trips.
     pub rtts: Span,
-    /// Whole data packets of the peer that arrived by its path of this name, copies included. What the peer sent by it and
-    /// did not arrive is lost for certain; a sender only infers losses.
+    /// Whole data packets of the peer that arrived by its path of this name, copies included. Packets that the peer
+    /// sent by it and that did not arrive are lost for certain; a sender only infers losses.
     pub arrived: u64,
 }
 

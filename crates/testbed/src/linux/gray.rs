@@ -54,7 +54,7 @@ struct NodeCounts {
 /// Packets sent, lost and trimmed, round trips measured, their sum in nanoseconds, and packets that arrived from the peer.
 type Counts = [u64; 6];
 
-/// What is known of one path.
+/// The knowledge of one path.
 #[derive(Debug, Default)]
 struct PathState {
     /// The packets sent in an interval, averaged over the last ones.
@@ -92,7 +92,7 @@ impl PathState {
         if sees_arrivals {
             let level = self.level.unwrap_or(least);
             settled[1] = settled[1].min((least - level).max(0) as u64);
-            // What is missing for longer, although the sender suspects no loss, is under way.
+            // Packets that are missing for longer, although the sender suspects no loss, are under way.
             self.level = Some(if settled[1] > 0 { least } else { level.min(least) });
         }
         Some((settled, weight))
@@ -128,7 +128,7 @@ impl GrayWatch {
     }
 
     /// Asks the processes at these places for the counts of their nodes, and adds the differences to the window.
-    pub fn look(&mut self, places: &[String]) -> GrayLook {
+    pub fn update(&mut self, places: &[String]) -> GrayLook {
         let mut look = GrayLook::default();
         let answers = places.iter().filter_map(|place| match ask(place, "/paths").and_then(|text| read(&text)) {
             Ok(answer) => Some((place.clone(), answer)),

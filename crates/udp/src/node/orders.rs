@@ -35,14 +35,17 @@ impl Orders {
     /// If it cannot be read, or a line is no part of a fabric.
     pub(super) fn open(path: &Path) -> Result<(Orders, Option<Vec<Element>>), Error> {
         let mut orders = Orders { path: path.into(), due: Time::ZERO, seen: None, problem: None };
-        let parts = orders.look().map_err(Error::Config)?;
+        let parts = orders.read_again().map_err(Error::Config)?;
         Ok((orders, parts))
     }
 
     /// The parts, if the file has changed since the last look.
-    fn look(&mut self) -> Result<Option<Vec<Element>>, String> {
+    fn read_again(&mut self) -> Result<Option<Vec<Element>>, String> {
         let wrong = |e: io::Error| format!("denied_file = {}: cannot be read: {e}; remove it", self.path.display());
         let found = match fs::metadata(&self.path) {
+            Ok(found) if !found.is_file() => {
+                return Err(format!("denied_file = {}: is no file; name a file of lines", self.path.display()));
+            }
             Ok(found) => Some((found.ino(), found.len(), found.mtime(), found.mtime_nsec())),
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => return Err(wrong(e)),
@@ -82,10 +85,10 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Element>, String> {
 
 impl Node {
     /// Obeys the file of orders, if a look is due and it has changed. A file that is wrong changes nothing.
-    pub(super) fn obey(&mut self, now: Time) {
+    pub(super) fn handle_orders(&mut self, now: Time) {
         let Some(orders) = self.orders.as_mut().filter(|orders| orders.due <= now) else { return };
         orders.due = now + span(LOOK);
-        let parts = match orders.look() {
+        let parts = match orders.read_again() {
             Ok(parts) => parts,
             Err(problem) => {
                 orders.problem = Some(problem);
@@ -108,20 +111,23 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("denied");
         let (mut orders, parts) = Orders::open(&path).expect("no file denies nothing");
-        assert_eq!((parts, orders.look()), (None, Ok(None)));
+        assert_eq!((parts, orders.read_again()), (None, Ok(None)));
         let parts = |text: &str| text.split(' ').map(|part| Element::parse(part).expect(part)).collect::<Vec<_>>();
         let write = |text: &str| {
             fs::write(folder.path().join("new"), text).and_then(|()| fs::rename(folder.path().join("new"), &path))
         };
         write("# a drain\n\np0:t1-1\n p1 \n").expect("written");
-        assert_eq!(orders.look(), Ok(Some(parts("p0:t1-1 p1"))));
-        assert_eq!(orders.look(), Ok(None), "nothing is new");
+        assert_eq!(orders.read_again(), Ok(Some(parts("p0:t1-1 p1"))));
+        assert_eq!(orders.read_again(), Ok(None), "nothing is new");
         for (text, said) in [("p0:t1-1\nspine1\n", "line 2 is no part"), (&"#".repeat(1 << 19), "shorten it")] {
             write(text).expect("written");
-            assert!(orders.look().expect_err("it is wrong").contains(said), "{said}");
+            assert!(orders.read_again().expect_err("it is wrong").contains(said), "{said}");
             assert!(Orders::open(&path).err().is_some_and(|e| e.to_string().contains(said)));
         }
         fs::remove_file(&path).expect("removed");
-        assert_eq!(orders.look(), Ok(Some(Vec::new())));
+        assert_eq!(orders.read_again(), Ok(Some(Vec::new())));
+        // A pipe, say, would keep the node waiting.
+        fs::create_dir(&path).expect("made");
+        assert!(orders.read_again().expect_err("it is wrong").contains("is no file"));
     }
 }

@@ -229,7 +229,7 @@ impl Node {
         self.inbox = Some(inbox);
         self.urgent.end_turn();
         self.watch_ports();
-        self.obey(now);
+        self.handle_orders(now);
         moved |= self.let_connections_work(absence);
         moved |= self.let_groups_work();
         let arrived = |c: &Completion| {

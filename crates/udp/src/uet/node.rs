@@ -209,7 +209,7 @@ impl Node {
         true
     }
 
-    /// Sends the first `end` bytes of the batch; false if the socket has no room for them now. What is behind them goes
+    /// Sends the first `end` bytes of the batch; false if the socket has no room for them now. The bytes behind them go
     /// to `next`.
     fn flush(&mut self, end: usize, next: Option<SocketAddr>) -> io::Result<bool> {
         let Some(to) = self.batch.to.filter(|_| end > 0) else { return Ok(true) };
@@ -218,7 +218,7 @@ impl Node {
             let segment = (self.batch.count > 1).then_some(self.batch.length as u16);
             self.socket.send(to, CLASS, bytes, segment)
         } else {
-            // What a full socket does not take of them is lost, and comes again.
+            // Datagrams that a full socket does not take are lost, and come again.
             bytes.chunks(self.batch.length).try_for_each(|one| self.socket.send(to, CLASS, one, None))
         };
         match outcome {

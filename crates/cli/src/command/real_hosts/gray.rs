@@ -26,7 +26,7 @@ pub(crate) fn localise(args: &FabricLocaliseArgs, named: &[String]) -> Result<()
     let (mut found, mut sent, mut nodes) = (Vec::new(), 0, 0);
     while !interrupted() && (args.watch || began.elapsed() < Duration::from_secs(args.seconds)) {
         let all = places(&named);
-        let look = watch.look(&all);
+        let look = watch.update(&all);
         at += 1;
         (sent, nodes) = (sent + look.sent, nodes.max(look.nodes));
         // A program that has just begun may not serve yet.
