@@ -3,6 +3,5 @@
 mod asynchronous;
 mod executor;
 mod shards;
-#[allow(dead_code, reason = "only some of it is used here")]
 #[path = "../../udp/tests/support/mod.rs"]
 mod support;

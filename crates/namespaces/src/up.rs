@@ -234,7 +234,7 @@ fn changing(name: &str, to: impl FnOnce(&State) -> Result<Failures, LinuxError>)
     Ok(true)
 }
 
-/// Denies a part of a fabric to its nodes, or allows it again (`None`: all parts), by the file [`DENIED`] in the fabric's
+/// Denies a part of a fabric to its nodes, or allows it again (`None`: all parts), by the file [`crate::DENIED`] in the fabric's
 /// folder. Returns whether this changes anything.
 ///
 /// # Errors

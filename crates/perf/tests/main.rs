@@ -2,7 +2,6 @@
 
 mod long_path;
 mod perf;
-#[allow(dead_code, reason = "only some of it is used here")]
 #[path = "../../udp/tests/support/mod.rs"]
 mod support;
 mod threads;

@@ -18,10 +18,10 @@ use crate::why::WhyFacts;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// [`Report::world`] of a simulated run.
+/// [`HeadFacts::world`] of a simulated run.
 pub const SIMULATED: &str = "simulated";
 
-/// [`Report::world`] of a run between real nodes.
+/// [`HeadFacts::world`] of a run between real nodes.
 pub const NAMESPACES: &str = "namespaces";
 
 /// A run's result. It can be read back from its JSON form; what older versions did not write has its default then.

@@ -79,7 +79,7 @@ pub struct ServiceFacts {
 pub struct SloFacts {
     /// The bounds of the service: time to first token, and mean time between tokens of a request.
     pub slo_ttft_us: f64,
-    /// See [`ServiceFacts::slo_ttft_us`].
+    /// See [`SloFacts::slo_ttft_us`].
     pub slo_tbt_us: f64,
     /// The share of requests that met both bounds.
     pub slo_share: Option<f64>,

@@ -83,7 +83,7 @@ impl Shard {
 
 impl Node {
     /// Opens `shards` nodes that share the ports of `config.planes`: a peer needs one address per plane, however many
-    /// shards there are. Run each on a thread of its own. [`Limits::connections`] and all other settings hold for
+    /// shards there are. Run each on a thread of its own. [`crate::Limits::connections`] and all other settings hold for
     /// each of them.
     ///
     /// A connection belongs to one shard for its life. Callers ask for shards in turn ([`Node::connect`]) or for a
