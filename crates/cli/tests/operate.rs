@@ -4,7 +4,7 @@
 use super::namespaces::{Fabric, SCENARIO, said, strandway};
 use serde_json::Value;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[test]
 fn a_day_from_the_export_to_the_repair() {
@@ -70,17 +70,19 @@ impl Drop for Running {
 /// Packets that the T1 to be drained received, and the fewest that another one did, while each of the others received
 /// `least` or more.
 fn growth(fabric: &Fabric, drained: (u64, u64), least: u64) -> (u64, u64) {
-    let (before, began) = (fabric.t1_packets(), Instant::now());
-    loop {
+    let before = fabric.t1_packets();
+    let mut others = Vec::new();
+    for _ in 0..1_200 {
         std::thread::sleep(Duration::from_millis(50));
         let grown = fabric.t1_packets().into_iter().zip(&before).map(|((t1, now), (_, then))| (t1, now - then));
-        let (ours, others): (Vec<_>, Vec<_>) = grown.partition(|(t1, _)| *t1 == drained);
+        let ours: Vec<_>;
+        (ours, others) = grown.partition(|(t1, _)| *t1 == drained);
         let fewest = others.iter().map(|(_, packets)| *packets).min().unwrap_or(0);
         if fewest >= least {
             return (ours[0].1, fewest);
         }
-        assert!(began.elapsed() < Duration::from_secs(60), "the others carry nothing: {others:?}");
     }
+    panic!("the others carry too little: {others:?}");
 }
 
 #[test]

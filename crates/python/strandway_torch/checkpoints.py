@@ -308,7 +308,7 @@ class CheckpointTransportStrandway(CheckpointTransport[T]):  # type: ignore[misc
     def _cast_once(self, offer: _Offer, members: list[_Receiver], key: bytes) -> dict[str, Any]:
         """One cast to these receivers; `_ReceiverGone` if one of them ends in its middle."""
 
-        def look(done: int, all_bytes: int) -> None:
+        def note_progress(done: int, all_bytes: int) -> None:
             if self._closed:
                 raise WireError("the sender's checkpoint transport was shut down", "aborted")
             if time.monotonic() >= offer.until:
@@ -333,7 +333,7 @@ class CheckpointTransportStrandway(CheckpointTransport[T]):  # type: ignore[misc
             # They load what the sender has pickled, and have the same key: hashes would cost a hundredth of the bytes.
             trust="members",
             multicast=len(members) > 1,
-            progress=look,
+            progress=note_progress,
         )
 
     def _take_addresses(self, offer: _Offer, receiver: _Receiver, until: float) -> bool:

@@ -189,7 +189,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// A window of at least `size` counters, none of which was seen.
+    /// A window of at least `size` counters. No counter was seen yet.
     pub(crate) fn new(size: u64) -> Window {
         // One word more than the window needs, since the newest word is cleared as a whole.
         let words = (size.max(WINDOW_MIN).div_ceil(64) + 1).next_power_of_two();

@@ -267,17 +267,11 @@ fn read(text: &str) -> Result<Vec<NodeAnswer>, String> {
     let row = |row: &Value| {
         let at = |place: usize| row.get(place);
         let key = (short(at(0)?)?, at(1)?.as_u64()?, u8::try_from(at(2)?.as_u64()?).ok()?, short(at(3)?)?);
-        Some((
-            key,
-            [
-                at(4)?.as_u64()?,
-                at(5)?.as_u64()?,
-                at(6)?.as_u64()?,
-                at(7)?.as_u64()?,
-                at(8)?.as_u64()?,
-                at(9)?.as_u64()?,
-            ],
-        ))
+        let mut counts = Counts::default();
+        for (place, count) in (4..).zip(&mut counts) {
+            *count = at(place)?.as_u64()?;
+        }
+        Some((key, counts))
     };
     let node = |node: &Value| {
         let rows = node["paths"].as_array()?.iter().map(row).collect::<Option<_>>()?;

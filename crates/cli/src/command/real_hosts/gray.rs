@@ -35,7 +35,7 @@ pub(crate) fn localise(args: &FabricLocaliseArgs, named: &[String]) -> Result<()
         }
         if at % SEARCH == 0 {
             let now = watch.find();
-            if args.watch && texts(&now) != texts(&found) {
+            if args.watch && !now.iter().map(links).eq(found.iter().map(links)) {
                 print(&format!("{:7.1} s  {}\n", began.elapsed().as_secs_f64(), line(&now)));
             }
             found = now;
@@ -75,9 +75,9 @@ fn nobody(named: &[String], silent: &[String]) -> Failure {
     Failure::Run(format!("no node answers at {at}{why}; start nodes with {VARIABLE}={}", named[0]))
 }
 
-/// The links of each part, as text.
-fn texts(found: &[GrayPart<Hop>]) -> Vec<String> {
-    found.iter().map(|part| part.links.iter().map(Hop::to_string).collect::<Vec<_>>().join(" or ")).collect()
+/// The links of a part, as text.
+fn links(part: &GrayPart<Hop>) -> String {
+    part.links.iter().map(Hop::to_string).collect::<Vec<_>>().join(" or ")
 }
 
 fn line(found: &[GrayPart<Hop>]) -> String {
@@ -89,7 +89,7 @@ fn line(found: &[GrayPart<Hop>]) -> String {
 
 /// A part, its fault and the evidence.
 fn sentence(part: &GrayPart<Hop>) -> String {
-    let links = texts(std::slice::from_ref(part)).concat();
+    let links = links(part);
     let evidence = part.evidence;
     let what = match part.symptom {
         Symptom::Loss(share) => format!("{:.2} % lost", share * 100.0),
