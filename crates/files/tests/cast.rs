@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use strandway_files::cast::{self, CastError, Listener, Options, Served, State, Summary};
+use strandway_files::cast::{self, CastError, Listener, Options, Served, State, Status, Summary};
 use strandway_files::copy::parts::Target;
 use strandway_proto::Rate;
 use strandway_proto::repair::Code;
@@ -24,7 +24,8 @@ fn options() -> Options {
     let team = strandway_group::Options {
         trees: 2,
         port: 47_997,
-        patience: Duration::from_secs(2),
+        // Longer than a busy machine keeps a thread waiting. A test in which a receiver dies waits that long.
+        patience: Duration::from_secs(6),
         ..strandway_group::Options::new(Rate::from_gbps(2))
     };
     Options { block: 1 << 16, wait: Duration::from_secs(5), ..Options::new(team) }
@@ -223,13 +224,17 @@ fn a_receiver_that_dies_is_left_behind_and_goes_on_the_next_time() {
         (0..3).map(|i| Receiver::new(&format!("r{i}"), folder(&format!("dies-r{i}")), Duration::ZERO)).collect();
     let mut slow = options();
     slow.team.rate = Rate(16_000_000);
-    let dying = receivers[1].stop.clone();
-    let death = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(900));
-        dying.store(true, Ordering::Relaxed);
-    });
-    let summary = send(&receivers, &[source.path().join(".")], &slow).expect("the others go on");
-    death.join().expect("no panic");
+    let listeners: Vec<Listener> = receivers.iter().map(|receiver| receiver.listener.clone()).collect();
+    let node = Node::bind(two_planes(cast_address())).expect("sockets");
+    // The receiver dies when it has a part of the bytes, however slow the machine is.
+    let mut dies = |status: &Status| {
+        if status.cast_bytes > 1_000_000 {
+            receivers[1].stop.store(true, Ordering::Relaxed);
+        }
+    };
+    let summary = cast::send(node, &listeners, &[source.path().join(".")], &slow, &|| false, &mut dies);
+    let told: Vec<Vec<Served>> = receivers.iter().map(|r| r.told.lock().expect("no panic").clone()).collect();
+    let summary = summary.unwrap_or_else(|error| panic!("the others go on, but: {error}; receivers: {told:?}"));
     let states: Vec<bool> = summary.status.receivers.iter().map(|r| r.state == State::Done).collect();
     assert_eq!(states, [true, false, true], "{summary:?}");
     assert_same(source.path(), receivers[0].folder.path());
