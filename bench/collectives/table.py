@@ -4,13 +4,15 @@
     bench/collectives/table.py                                    # 2 ranks over loopback, 1 KiB to 256 MiB
     bench/collectives/table.py --ranks 4,8 --sizes 1K,64K,1M,16M,64M
     sudo bench/collectives/table.py --planes 500                  # 2 hosts in namespaces, planes of 500 Mb/s
+    sudo bench/collectives/table.py --planes 500 --ranks 8        # the same with four ranks on each host
     bench/collectives/table.py --local --ranks 2,4,8              # ranks of one host that share memory
 
 Each round runs every column once, so that a slow minute of the machine falls on all of them; a cell has the median of the rounds'
 medians. Columns over loopback: gloo, mpi (over TCP; left out if mpi4py is not there), strandway (encrypted), strandway with
 STRANDWAY_PROTECTION=none, and both of strandway again from Rust, without Python and torch (left out if
 `cargo build --release -p strandway-group --example collectives` was not run). With --planes: gloo over one plane, strandway over one and over
-two planes, encrypted. With --local: gloo, mpi and strandway, the last two through shared memory; in all other columns strandway uses sockets.
+two planes, encrypted; if hosts have several ranks, over two planes by the direct algorithms and by the hierarchical one, with ranks of a host in shared
+memory. With --local: gloo, mpi and strandway, the last two through shared memory; in all other columns strandway uses sockets.
 
 The last columns compare encrypted strandway (with --planes: over two planes) with Gloo and MPI: above 1, strandway is faster. The last line
 holds the whole against the goals of docs/measurements/process-groups.md.
@@ -79,15 +81,23 @@ def columns(options):
     """Name, backend, environment and further arguments of each."""
     if options.planes:
         inside = ["--master", "10.77.0.1", "--prefix"]
+        shared = ["--per-host", str(int(options.ranks) // 2)]
 
         def on(addresses, rate):
             # A tenth below the line's rate leaves room for headers.
             settings = f"STRANDWAY_PLANES={addresses} STRANDWAY_RATE={0.9 * rate / 1e3:g} STRANDWAY_RTT=1"
-            return [*inside, f"ip netns exec swb{{rank}} env {settings}"]
+            return [*inside, f"ip netns exec swb{{host}} env {settings}", *shared]
 
-        one, two = "fd77:0::a{rank}", "fd77:0::a{rank},fd77:1::a{rank}"
+        one, two = "fd77:0::a{host}", "fd77:0::a{host},fd77:1::a{host}"
+        gloo = ("gloo, one plane", "gloo", {"GLOO_SOCKET_IFNAME": "p0"}, [*inside, "ip netns exec swb{host}", *shared])
+        if options.ranks != "2":
+            backend = "rust" if run.RUST.exists() else "strandway"
+            return [gloo] + [
+                (f"{name}, two planes", backend, {"STRANDWAY_ALGORITHM": name}, on(two, 2 * options.planes))
+                for name in ("direct", "hierarchical")
+            ]
         return [
-            ("gloo, one plane", "gloo", {"GLOO_SOCKET_IFNAME": "p0"}, [*inside, "ip netns exec swb{rank}"]),
+            gloo,
             ("strandway, one plane", "strandway", {}, on(one, options.planes)),
             ("strandway, two planes", "strandway", {}, on(two, 2 * options.planes)),
         ]
@@ -189,8 +199,8 @@ def main():
     parser.add_argument("--json", help="file that keeps all runs; the same command goes on with it")
     options = parser.parse_args()
     sizes = [bytes_of(size) for size in options.sizes.split(",")]
-    if options.planes and options.ranks != "2":
-        parser.error("--planes has two hosts with a rank each")
+    if options.planes and not (options.ranks.isdigit() and int(options.ranks) % 2 == 0):
+        parser.error("--planes has two hosts with as many ranks each: give an even number of ranks")
     table = columns(options)
     settings = {"sizes": sizes, "operations": options.operations, "seconds": options.seconds, "planes": options.planes}
     if options.local:

@@ -1,7 +1,7 @@
 //! Rank plans: what one rank copies, sends, receives and adds up in a collective, and after what.
 //!
-//! A plan names ranges of buffers and no numbers, so it serves any kind of element. Three makers exist: [`direct`] for
-//! messages between all ranks at once, [`scheduled`] for the algorithms of [`Schedule`](crate::Schedule), and
+//! A plan names ranges of buffers and no numbers, so it serves any kind of element. Four makers exist: [`direct`] for
+//! messages between all ranks at once, [`hierarchical`] for ranks that share hosts, [`scheduled`] for the algorithms of [`Schedule`](crate::Schedule), and
 //! [`tabled`] for those of [`Recipe`](crate::Recipe). Process groups perform plans over real nodes;
 //! [`Recipe::of_plans`](crate::Recipe::of_plans) gives the same messages to the simulator. [`Executor`] knows in both
 //! worlds which message may leave next; [`Plans`] has the messages of all ranks without a plan for each.
@@ -11,6 +11,8 @@ mod call;
 pub mod direct;
 mod executor;
 mod file;
+pub mod hierarchical;
+mod hosts;
 mod operand;
 mod plans;
 pub mod scheduled;
@@ -25,6 +27,7 @@ pub use call::CollectiveCall;
 pub use direct::DirectLengths;
 pub use executor::Executor;
 pub use file::AlgorithmFile;
+pub use hosts::Hosts;
 pub use plans::{PlannedMessage, Plans};
 pub use tabled::OrderedRecipe;
 pub use tuning::Tuning;
@@ -117,13 +120,30 @@ pub struct PlannedReceive {
     pub after: Vec<Condition>,
 }
 
-/// The numbers of all ranks at one place, combined in the order of ranks.
+/// The numbers of ranks at one place, combined in a fixed order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedSum {
     /// Our numbers.
     pub own: BufferRange,
     /// The place of the sum; the two may be the same.
     pub out: BufferRange,
+    /// The senders of its operands and this rank, in the order in which they are combined; `None`: all ranks, in their
+    /// order.
+    pub order: Option<Vec<u32>>,
+    /// Other ranks add their numbers to it, so an average does not divide it here.
+    pub is_part: bool,
+}
+
+impl PlannedSum {
+    /// The number of its operands, of a call among `ranks` ranks.
+    pub fn operands(&self, ranks: u32) -> u32 {
+        self.order.as_ref().map_or(ranks, |order| order.len() as u32)
+    }
+
+    /// The rank whose numbers are the operand at a place of the order.
+    pub fn operand(&self, at: u32) -> u32 {
+        self.order.as_ref().map_or(at, |order| order[at as usize])
+    }
 }
 
 /// A rank's whole part in a collective.
@@ -139,7 +159,7 @@ pub struct RankPlan {
     pub sends: Vec<PlannedSend>,
     /// Messages from other ranks.
     pub receives: Vec<PlannedReceive>,
-    /// Sums in the order of ranks.
+    /// Sums in a fixed order.
     pub sums: Vec<PlannedSum>,
     /// Where [`Target::Combine`] combines: the numbers of this rank once `copies` are done, which a scaled sum scales.
     pub operands: Vec<BufferRange>,

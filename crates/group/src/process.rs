@@ -80,7 +80,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use strandway_collective::plan::{PlanAlgorithm, PlanMaker};
+use strandway_collective::plan::{Hosts, PlanAlgorithm, PlanMaker};
 use strandway_proto::{Rate, Span};
 use strandway_udp::address::kept;
 use strandway_udp::{Config, Error, Limits, Node, Protection, Timeouts, random_secret};
@@ -351,8 +351,13 @@ impl Process {
     }
 
     /// The name of the algorithm by which a call on such numbers runs.
-    fn algorithm(&self, call: &CollectiveCall, ranks: u32, numbers: (Element, Reduction)) -> &'static str {
-        match self.0.plans.algorithm(call, ranks) {
+    fn algorithm(
+        &self,
+        call: &CollectiveCall,
+        (ranks, hosts): (u32, &Hosts),
+        numbers: (Element, Reduction),
+    ) -> &'static str {
+        match self.0.plans.algorithm(call, ranks, hosts) {
             chosen if chosen.is_of_team() && delegate::Kind::of(chosen, numbers).is_none() => PlanAlgorithm::Direct,
             chosen => chosen,
         }

@@ -2,7 +2,7 @@
 
 use super::direct::EAGER;
 use super::tabled::OrderedRecipe;
-use super::{AlgorithmFile, CollectiveCall, DirectLengths, RankPlan};
+use super::{AlgorithmFile, CollectiveCall, DirectLengths, Hosts, RankPlan};
 use crate::recipe::{Recipe, RecipeError};
 use crate::schedule::{Algorithm, Collective};
 use std::collections::BTreeMap;
@@ -26,6 +26,8 @@ pub enum PlanAlgorithm {
     Tree,
     /// Parallel aggregated trees.
     Pat,
+    /// Inside hosts, between hosts, inside hosts; sums in the order of ranks.
+    Hierarchical,
     /// The multicast of the group's team: each byte leaves its rank once.
     Multicast,
     /// A switch adds the numbers.
@@ -35,17 +37,19 @@ pub enum PlanAlgorithm {
 }
 
 impl PlanAlgorithm {
-    const ALL: [PlanAlgorithm; 7] = [
+    const ALL: [PlanAlgorithm; 8] = [
         PlanAlgorithm::Direct,
         PlanAlgorithm::Ring,
         PlanAlgorithm::HalvingDoubling,
         PlanAlgorithm::Tree,
         PlanAlgorithm::Pat,
+        PlanAlgorithm::Hierarchical,
         PlanAlgorithm::Multicast,
         PlanAlgorithm::InNetwork,
     ];
 
-    /// `direct`, `ring`, `halving-doubling`, `tree`, `pat`, `multicast`, `in-network`, or `file`.
+    /// `direct`, `ring`, `halving-doubling`, `tree`, `pat`, `hierarchical`, `multicast`, `in-network`, or
+    /// `file`.
     pub const fn name(self) -> &'static str {
         match self {
             PlanAlgorithm::Direct => "direct",
@@ -53,6 +57,7 @@ impl PlanAlgorithm {
             PlanAlgorithm::HalvingDoubling => "halving-doubling",
             PlanAlgorithm::Tree => "tree",
             PlanAlgorithm::Pat => "pat",
+            PlanAlgorithm::Hierarchical => "hierarchical",
             PlanAlgorithm::Multicast => "multicast",
             PlanAlgorithm::InNetwork => "in-network",
             PlanAlgorithm::File(_) => "file",
@@ -69,7 +74,9 @@ impl PlanAlgorithm {
         use Collective::{AllGather, AllReduce, Broadcast, Reduce, ReduceScatter, SendReceive};
         match self {
             PlanAlgorithm::Direct => !matches!(collective, SendReceive),
-            PlanAlgorithm::Ring => matches!(collective, AllReduce | AllGather | ReduceScatter | Broadcast | Reduce),
+            PlanAlgorithm::Ring | PlanAlgorithm::Hierarchical => {
+                matches!(collective, AllReduce | AllGather | ReduceScatter | Broadcast | Reduce)
+            }
             PlanAlgorithm::HalvingDoubling => matches!(collective, AllReduce | AllGather),
             PlanAlgorithm::Tree => matches!(collective, AllReduce),
             PlanAlgorithm::Pat => matches!(collective, AllGather | ReduceScatter),
@@ -104,7 +111,7 @@ struct Rule {
 }
 
 /// Rules that choose the algorithm of a call. The last rule that fits decides; without one it is
-/// [`PlanAlgorithm::Direct`].
+/// [`PlanAlgorithm::Direct`], or [`PlanAlgorithm::Hierarchical`] for long calls of ranks that share hosts.
 ///
 /// In text: rules with commas between them, each `[COLLECTIVE=]ALGORITHM[>BYTES]`, such as
 /// `ring>1048576,all_gather=pat`. Bytes are those of the longest buffer of a rank: for all-gather and reduce-scatter
@@ -184,8 +191,8 @@ fn rule(text: &str, files: &mut Vec<AlgorithmFile>) -> Result<Rule, String> {
 }
 
 impl Algorithms {
-    /// The algorithm of a collective of this many bytes.
-    pub fn of(&self, collective: Collective, bytes: usize) -> PlanAlgorithm {
+    /// The algorithm that a rule names for a collective of this many bytes.
+    pub fn of(&self, collective: Collective, bytes: usize) -> Option<PlanAlgorithm> {
         let fits = |rule: &&Rule| {
             bytes > rule.above
                 && match rule.algorithm {
@@ -193,7 +200,7 @@ impl Algorithms {
                     ours => rule.collective.map_or(ours.computes(collective), |wanted| wanted == collective),
                 }
         };
-        self.rules.iter().rev().find(fits).map_or(PlanAlgorithm::Direct, |rule| rule.algorithm)
+        self.rules.iter().rev().find(fits).map(|rule| rule.algorithm)
     }
 
     /// The files that the rules name, each once.
@@ -260,30 +267,33 @@ impl PlanMaker {
         PlanMaker { algorithms, lengths, kept: BTreeMap::new() }
     }
 
-    /// The part of `rank` of `ranks` in a call whose caller has `buffers` buffers of elements of `element` bytes. A
-    /// call that the chosen algorithm cannot serve, such as an all-gather of blocks of several lengths, takes the
+    /// The part of `rank` of `ranks` in a call whose caller has `buffers` buffers of elements of `element` bytes, among
+    /// ranks of these hosts. A call that the chosen algorithm cannot serve, such as an all-gather of blocks of several lengths, takes the
     /// direct one: all ranks of a call decide alike. An algorithm of a team ([`PlanAlgorithm::is_of_team`]) is no plan:
     /// the direct one takes its place.
     pub fn plan(
         &mut self,
         call: &CollectiveCall,
         (rank, ranks): (u32, u32),
+        hosts: &Hosts,
         element: usize,
         buffers: usize,
     ) -> RankPlan {
-        let made = match self.algorithm(call, ranks) {
+        let made = match self.algorithm(call, ranks, hosts) {
             PlanAlgorithm::Direct | PlanAlgorithm::Multicast | PlanAlgorithm::InNetwork => None,
+            PlanAlgorithm::Hierarchical => RankPlan::hierarchical(call, (rank, hosts), element, buffers, &self.lengths),
             chosen => self.follow(chosen, call, (rank, ranks), element, buffers),
         };
         made.unwrap_or_else(|| RankPlan::direct(call, (rank, ranks), element, buffers, &self.lengths))
     }
 
-    /// The algorithm that the rules choose for a call among `ranks` ranks. Short calls and calls of blocks of several
-    /// lengths are not for a team.
-    pub fn algorithm(&self, call: &CollectiveCall, ranks: u32) -> PlanAlgorithm {
+    /// The algorithm that the rules choose for a call among `ranks` ranks of these hosts. Short calls and calls of
+    /// blocks of several lengths are not for a team.
+    pub fn algorithm(&self, call: &CollectiveCall, ranks: u32, hosts: &Hosts) -> PlanAlgorithm {
         match (call.collective(), ranks) {
             (None, _) | (_, 0 | 1) => PlanAlgorithm::Direct,
-            (Some(collective), _) => match self.algorithms.of(collective, call.bytes()) {
+            (Some(collective), _) => match self.chosen(collective, call.bytes(), hosts) {
+                PlanAlgorithm::Hierarchical if !hosts.are_shared() => PlanAlgorithm::Direct,
                 PlanAlgorithm::HalvingDoubling if !ranks.is_power_of_two() => PlanAlgorithm::Direct,
                 PlanAlgorithm::File(at) if !self.algorithms.serves(at, call, ranks) => PlanAlgorithm::Direct,
                 chosen if chosen.is_of_team() && (call.bytes() <= EAGER || !call.has_equal_blocks()) => {
@@ -292,6 +302,16 @@ impl PlanMaker {
                 chosen => chosen,
             },
         }
+    }
+
+    /// The algorithm of a rule; without one that which sends less between hosts, for calls that are long enough.
+    fn chosen(&self, collective: Collective, bytes: usize, hosts: &Hosts) -> PlanAlgorithm {
+        // Shorter calls reach every rank in one hop, or down a tree.
+        let direct = if collective == Collective::Broadcast { self.lengths.tree } else { EAGER };
+        self.algorithms.of(collective, bytes).unwrap_or(match bytes > direct && hosts.spares(collective) {
+            true => PlanAlgorithm::Hierarchical,
+            false => PlanAlgorithm::Direct,
+        })
     }
 
     fn follow(
@@ -366,12 +386,12 @@ mod tests {
         let rules: Algorithms = text.parse().expect("rules");
         assert_eq!(rules.to_string(), text);
         for (collective, bytes, algorithm) in [
-            (Collective::AllReduce, 4096, PlanAlgorithm::Direct),
-            (Collective::AllReduce, 4097, PlanAlgorithm::Tree),
-            (Collective::AllGather, 1, PlanAlgorithm::Pat),
-            (Collective::Broadcast, 2 << 20, PlanAlgorithm::Ring),
-            (Collective::Broadcast, 1 << 20, PlanAlgorithm::Direct),
-            (Collective::AllToAll, 2 << 20, PlanAlgorithm::Direct),
+            (Collective::AllReduce, 4096, None),
+            (Collective::AllReduce, 4097, Some(PlanAlgorithm::Tree)),
+            (Collective::AllGather, 1, Some(PlanAlgorithm::Pat)),
+            (Collective::Broadcast, 2 << 20, Some(PlanAlgorithm::Ring)),
+            (Collective::Broadcast, 1 << 20, None),
+            (Collective::AllToAll, 2 << 20, None),
         ] {
             assert_eq!(rules.of(collective, bytes), algorithm, "{collective:?} {bytes}");
         }
@@ -385,7 +405,7 @@ mod tests {
         assert_eq!(rules.to_string(), text);
         let name = |rules: &Algorithms, collective, ranks, bytes| {
             let call = CollectiveCall::of_size(collective, bytes, 4, (0, ranks), 0).expect("a call");
-            PlanMaker::new(rules.clone(), DirectLengths::default()).algorithm(&call, ranks).name()
+            PlanMaker::new(rules.clone(), DirectLengths::default()).algorithm(&call, ranks, &Hosts::default()).name()
         };
         assert_eq!(name(&rules, Collective::AllReduce, 4, 8_192), "ring", "no file is loaded");
         let read = |path: &str| match path {
@@ -419,7 +439,7 @@ mod tests {
         let maker = PlanMaker::new(rules.parse().expect("rules"), DirectLengths::default());
         let name = |collective, bytes| {
             let call = CollectiveCall::of_size(collective, bytes, 4, (0, 4), 0).expect("a call");
-            maker.algorithm(&call, 4).name()
+            maker.algorithm(&call, 4, &Hosts::default()).name()
         };
         assert_eq!(name(Collective::AllGather, 1 << 20), "multicast");
         assert_eq!(name(Collective::AllGather, (1 << 20) + 4), "direct", "blocks of several lengths");
@@ -438,7 +458,7 @@ mod tests {
         for (text, said) in [
             ("rings", "the algorithms are auto, direct, ring"),
             ("rings", "in-network, and files of MSCCL (FILE.xml)"),
-            ("all_reduce=pat", "this collective has the algorithms direct, ring, halving-doubling, tree"),
+            ("all_reduce=pat", "this collective has the algorithms direct, ring, halving-doubling, tree, hierarchical"),
             ("allreduce=ring", "the collectives are all_reduce, reduce"),
             ("ring>1MB", "a number of bytes"),
         ] {

@@ -216,7 +216,7 @@ impl RankPlan {
                 after: Vec::new(),
             });
         }
-        self.sums.push(PlannedSum { own, out });
+        self.sums.push(PlannedSum { own, out, order: None, is_part: false });
     }
 
     /// Each rank adds up its block, part by part, so that the first parts are added while others are under way.

@@ -38,6 +38,9 @@ impl World {
         for rank in 0..world.plans.len() {
             world.copy_all(rank, |plan| &plan.copies);
             world.executors[rank].begin();
+            for sum in 0..world.plans[rank].sums.len() {
+                world.add_all(rank, sum);
+            }
         }
         world
     }
@@ -112,6 +115,21 @@ impl World {
         self.posted[rank][at] = true;
     }
 
+    /// Completes a sum if all its operands are there.
+    fn add_all(&mut self, rank: usize, sum: usize) {
+        let ranks = self.plans.len() as u32;
+        let planned = self.plans[rank].sums[sum].clone();
+        let order: Vec<u32> = (0..planned.operands(ranks)).map(|at| planned.operand(at)).collect();
+        if order.iter().any(|from| *from != rank as u32 && !self.came.contains_key(&(rank, sum, *from))) {
+            return;
+        }
+        let mine = self.read(rank, &planned.own);
+        let operand = |of: &u32| self.came.get(&(rank, sum, *of)).unwrap_or(&mine);
+        let total = order[1..].iter().fold(operand(&order[0]).clone(), |sum, of| add(&sum, operand(of)));
+        self.write(rank, &planned.out, &total);
+        self.executors[rank].complete(Condition::Added(sum));
+    }
+
     fn receive(&mut self, rank: usize, at: usize) {
         let PlannedReceive { from, tag, length, into, after } = self.plans[rank].receives[at].clone();
         for condition in after {
@@ -133,16 +151,7 @@ impl World {
             }
             Target::Sum(sum) => {
                 self.came.insert((rank, sum, from), data);
-                let ranks = self.plans.len() as u32;
-                let PlannedSum { own, out } = self.plans[rank].sums[sum].clone();
-                let others = (0..ranks).filter(|other| *other != rank as u32);
-                if others.clone().all(|other| self.came.contains_key(&(rank, sum, other))) {
-                    let mine = self.read(rank, &own);
-                    let operand = |of: u32| self.came.get(&(rank, sum, of)).unwrap_or(&mine);
-                    let total = (1..ranks).fold(operand(0).clone(), |sum, of| add(&sum, operand(of)));
-                    self.write(rank, &out, &total);
-                    self.executors[rank].complete(Condition::Added(sum));
-                }
+                self.add_all(rank, sum);
             }
         }
     }
@@ -195,12 +204,15 @@ fn expected(collective: Collective, count: usize, (rank, ranks): (u32, u32), roo
     }
 }
 
+/// The bits of the results of all ranks.
+type Bits = Vec<Vec<u32>>;
+
 /// Performs a call with plans of a maker in some orders, and checks what every rank has at the end.
-fn check(collective: Collective, maker: &mut PlanMaker, ranks: u32, count: usize, root: u32) {
-    let mut bits: Option<Vec<Vec<u32>>> = None;
+fn check(collective: Collective, maker: &mut PlanMaker, ranks: u32, hosts: &Hosts, count: usize, root: u32) -> Bits {
+    let mut bits: Option<Bits> = None;
     for seed in 0..4 {
         let calls: Vec<CollectiveCall> = (0..ranks).map(|rank| call(collective, count, (rank, ranks), root)).collect();
-        let plans = (0..).zip(&calls).map(|(rank, call)| maker.plan(call, (rank, ranks), ELEMENT, 2)).collect();
+        let plans = (0..).zip(&calls).map(|(rank, call)| maker.plan(call, (rank, ranks), hosts, ELEMENT, 2)).collect();
         let longest = count * if collective == Collective::AllToAll { 2 } else { 1 } + ranks as usize;
         let own = |rank: u32| {
             vec![(0..longest).flat_map(|at| number(rank, at).to_ne_bytes()).collect(), vec![0; longest * ELEMENT]]
@@ -220,9 +232,11 @@ fn check(collective: Collective, maker: &mut PlanMaker, ranks: u32, count: usize
         }
         assert_eq!(*bits.get_or_insert_with(|| all.clone()), all, "{collective:?}: one order gives other bits");
     }
-    if let (Collective::AllReduce, Some(bits)) = (collective, bits) {
+    let bits = bits.expect("it was performed");
+    if collective == Collective::AllReduce {
         assert!(bits.iter().all(|rank| *rank == bits[0]), "all ranks have the same bits");
     }
+    bits
 }
 
 #[test]
@@ -234,7 +248,32 @@ fn every_algorithm_gives_every_rank_its_result_in_any_order() {
         for collective in COLLECTIVES {
             for ranks in [2, 3, 4, 7, 8] {
                 for count in [0, 1, 5, 100, 1_000] {
-                    check(collective, &mut maker, ranks, count, ranks - 1);
+                    check(collective, &mut maker, ranks, &Hosts::default(), count, ranks - 1);
+                }
+            }
+        }
+    }
+}
+
+/// The hosts with these numbers of ranks.
+fn hosts_of(counts: &[u32]) -> Hosts {
+    let places = (0..).zip(counts).flat_map(|(host, count)| (0..*count).map(move |_| Some(host)));
+    Hosts::of::<u32>(&places.collect::<Vec<_>>())
+}
+
+#[test]
+fn ranks_that_share_hosts_have_the_bits_of_the_direct_algorithm() {
+    let lengths = DirectLengths { whole: 64, tree: 128, part: 256 };
+    let maker = |rule: &str| PlanMaker::new(rule.parse().expect("a rule"), lengths);
+    let (mut direct, mut hierarchical) = (maker("direct"), maker("hierarchical"));
+    for counts in [&[2, 2][..], &[1, 2], &[3, 1, 2], &[2, 2, 2, 2], &[1, 1, 1, 4]] {
+        let (ranks, hosts) = (counts.iter().sum(), hosts_of(counts));
+        for collective in COLLECTIVES {
+            for count in [0, 1, 5, 100, 1_000] {
+                for root in [0, ranks - 1] {
+                    let wanted = check(collective, &mut direct, ranks, &hosts, count, root);
+                    let bits = check(collective, &mut hierarchical, ranks, &hosts, count, root);
+                    assert_eq!(bits, wanted, "{collective:?} of {count} on {counts:?}, root {root}");
                 }
             }
         }
@@ -242,10 +281,50 @@ fn every_algorithm_gives_every_rank_its_result_in_any_order() {
 }
 
 #[test]
+fn between_hosts_each_byte_passes_once_per_host() {
+    let (ranks, hosts, bytes) = (12, hosts_of(&[4, 4, 4]), 1_200_000);
+    // By collective: bytes that leave each host. On the way to a sum the first host sends all blocks, the second one as
+    // well, and the last one sends sums to where they are wanted.
+    for (collective, sent) in [
+        (Collective::AllReduce, [bytes, 2 * bytes, bytes]),
+        (Collective::Reduce, [bytes, bytes, bytes]),
+        (Collective::Broadcast, [bytes, bytes, 0]),
+        (Collective::AllGather, [2 * bytes / 3; 3]),
+        (Collective::ReduceScatter, [bytes, bytes, 2 * bytes / 3]),
+    ] {
+        let mut maker = PlanMaker::new(Algorithms::default(), DirectLengths::default());
+        let left = [0, 1, 2].map(|host| {
+            let of_host = (4 * host..4 * host + 4).map(|rank| {
+                let call = call(collective, bytes / ELEMENT, (rank, ranks), 0);
+                assert_eq!(maker.algorithm(&call, ranks, &hosts), PlanAlgorithm::Hierarchical);
+                let plan = maker.plan(&call, (rank, ranks), &hosts, ELEMENT, 2);
+                plan.sends.iter().filter(|send| send.to / 4 != host).map(|send| send.from.len()).sum::<usize>()
+            });
+            of_host.sum::<usize>()
+        });
+        assert_eq!(left, sent, "{collective:?}");
+    }
+}
+
+#[test]
+fn short_calls_and_ranks_with_hosts_of_their_own_are_direct_unless_a_rule_says_otherwise() {
+    let name = |rule: &str, hosts: &Hosts, count| {
+        let maker = PlanMaker::new(rule.parse().expect("a rule"), DirectLengths::default());
+        maker.algorithm(&call(Collective::AllReduce, count, (0, 4), 0), 4, hosts).name()
+    };
+    let shared = hosts_of(&[2, 2]);
+    assert_eq!(name("auto", &shared, 100_000), "hierarchical");
+    assert_eq!(name("auto", &shared, 1_000), "direct");
+    assert_eq!(name("direct", &shared, 100_000), "direct");
+    assert_eq!(name("hierarchical", &shared, 1_000), "hierarchical");
+    assert_eq!(name("hierarchical", &Hosts::default(), 100_000), "direct");
+}
+
+#[test]
 fn a_rule_changes_the_messages_of_the_collectives_that_it_names() {
     let sends = |rules: &str, collective: Collective| {
         let mut maker = PlanMaker::new(rules.parse().expect("rules"), DirectLengths::default());
-        let plan = maker.plan(&call(collective, 1_000, (2, 8), 0), (2, 8), ELEMENT, 2);
+        let plan = maker.plan(&call(collective, 1_000, (2, 8), 0), (2, 8), &Hosts::default(), ELEMENT, 2);
         plan.sends.iter().map(|send| send.to).collect::<Vec<u32>>()
     };
     assert_eq!(sends("auto", Collective::AllReduce), [3, 4, 5, 6, 7, 0, 1]);
@@ -261,7 +340,7 @@ fn a_rule_changes_the_messages_of_the_collectives_that_it_names() {
 fn blocks_of_several_lengths_take_the_direct_algorithm() {
     let mut maker = PlanMaker::new("ring".parse().expect("a rule"), DirectLengths::default());
     let outputs = vec![BufferRange { buffer: 1, bytes: 0..40 }, BufferRange { buffer: 1, bytes: 40..44 }];
-    let plan = maker.plan(&CollectiveCall::AllGather { input: None, outputs }, (0, 2), ELEMENT, 2);
+    let plan = maker.plan(&CollectiveCall::AllGather { input: None, outputs }, (0, 2), &Hosts::default(), ELEMENT, 2);
     assert_eq!(plan.sends.len(), 1);
     assert_eq!(plan.sends[0].from.len(), 40);
 }
@@ -269,7 +348,8 @@ fn blocks_of_several_lengths_take_the_direct_algorithm() {
 #[test]
 fn halving_needs_a_power_of_two_and_reports_say_what_runs_instead() {
     let maker = PlanMaker::new("halving-doubling".parse().expect("a rule"), DirectLengths::default());
-    let name = |ranks| maker.algorithm(&call(Collective::AllReduce, 1_000, (0, ranks), 0), ranks).name();
+    let name =
+        |ranks| maker.algorithm(&call(Collective::AllReduce, 1_000, (0, ranks), 0), ranks, &Hosts::default()).name();
     assert_eq!([3, 4, 6, 8].map(name), ["direct", "halving-doubling", "direct", "halving-doubling"]);
 }
 

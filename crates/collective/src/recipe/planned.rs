@@ -1,7 +1,7 @@
 //! Recipes of rank plans: the messages that process groups exchange, for the simulator.
 
 use super::{Does, Recipe, RecipeBuilder, RecipeError};
-use crate::plan::{CollectiveCall, Condition, PlanAlgorithm, PlanMaker, PlannedReceive, RankPlan, Target};
+use crate::plan::{CollectiveCall, Condition, Hosts, PlanAlgorithm, PlanMaker, PlannedReceive, RankPlan, Target};
 use crate::schedule::Collective;
 use std::collections::BTreeMap;
 
@@ -55,10 +55,12 @@ impl Recipe {
         let bytes = usize::try_from(bytes).map_err(|_| RecipeError::TooLong)?;
         let element = if bytes.is_multiple_of(4) { 4 } else { 1 };
         let mut name = "direct";
+        // Ranks of the simulator are NICs.
+        let hosts = &Hosts::default();
         let plan = |rank| {
             let call = CollectiveCall::of_size(collective, bytes, element, (rank, ranks), root)?;
-            name = maker.algorithm(&call, ranks).name();
-            Some(maker.plan(&call, (rank, ranks), element, 2))
+            name = maker.algorithm(&call, ranks, hosts).name();
+            Some(maker.plan(&call, (rank, ranks), hosts, element, 2))
         };
         let plans: Option<Vec<RankPlan>> = (0..ranks).map(plan).collect();
         Recipe::of_plans(name, collective, &plans.ok_or(RecipeError::Unknown(root))?, PlanCarriage::GROUPS)
@@ -231,7 +233,7 @@ mod tests {
     fn plans_that_do_not_fit_each_other_are_refused() {
         let mut maker = PlanMaker::default();
         let call = CollectiveCall::of_size(Collective::AllReduce, 400, 4, (0, 2), 0).expect("a call");
-        let plan = maker.plan(&call, (0, 2), 4, 1);
+        let plan = maker.plan(&call, (0, 2), &Hosts::default(), 4, 1);
         let refused = Recipe::of_plans("x", Collective::AllReduce, &[plan.clone(), plan], PlanCarriage::GROUPS);
         assert!(matches!(refused.err(), Some(RecipeError::Unmatched(_) | RecipeError::Unknown(_))));
         assert!(matches!(

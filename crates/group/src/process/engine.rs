@@ -20,7 +20,7 @@ use super::commands::{Begin, Command, Commands, Waiting, What};
 use super::failure::Failure;
 use super::local::Carrier;
 use super::message::{HEAD, Id, Message, PeerMessage, Signature};
-use super::record::Record;
+use super::record::{Record, hosts_of};
 use super::task::{Pool, Task};
 pub(super) use delegated::Delegated;
 pub(super) use delegates::Delegates;
@@ -291,6 +291,7 @@ impl Engine {
     fn meet(&mut self, group: u64, rank: u32, members: Vec<Record>, failure: Arc<Mutex<Option<Failure>>>) -> Outcome {
         let mut one = Group {
             rank,
+            hosts: hosts_of(&members),
             members: Vec::with_capacity(members.len()),
             ranks: LocalMap::default(),
             begun: 0,

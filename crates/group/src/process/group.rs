@@ -6,12 +6,12 @@ use super::delegate::Kind;
 use super::element::{Element, Reduction};
 use super::failure::Failure;
 use super::memory::Buffer;
-use super::record::Record;
+use super::record::{Record, hosts_of};
 use super::recording::Called;
 use super::work::Work;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use strandway_collective::plan::{BufferRange, CollectiveCall, PlanAlgorithm};
+use strandway_collective::plan::{BufferRange, CollectiveCall, Hosts, PlanAlgorithm};
 
 /// The ranges that a call reads and writes at one rank.
 struct Ranges<'c> {
@@ -58,6 +58,7 @@ pub struct Group {
     id: u64,
     rank: u32,
     members: Arc<[Record]>,
+    pub(super) hosts: Hosts,
     options: Mutex<GroupOptions>,
     /// The number of the next collective. The lock is held while the collective is handed over, so that threads agree
     /// on the order.
@@ -78,6 +79,7 @@ impl Group {
             process: process.clone(),
             id,
             rank,
+            hosts: hosts_of(&members),
             members: members.into(),
             options: Mutex::new(options),
             next: Mutex::new(0),
@@ -270,7 +272,7 @@ impl Group {
         let recorded = self.process.recorder().map(|recorder| {
             let called = match &what {
                 What::Call(call) => {
-                    let algorithm = self.process.algorithm(call, self.ranks(), (element, reduction));
+                    let algorithm = self.process.algorithm(call, (self.ranks(), &self.hosts), (element, reduction));
                     Called::Collective { call, ranks: self.ranks(), algorithm }
                 }
                 What::Send { to, tag, at } => Called::Send { to: *to, tag: *tag, bytes: at.len() },

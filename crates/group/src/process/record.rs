@@ -3,7 +3,7 @@
 use super::message::Id;
 use super::offer::place;
 use std::net::SocketAddrV6;
-use strandway_collective::plan::Tuning;
+use strandway_collective::plan::{Hosts, Tuning};
 use strandway_udp::Protection;
 
 /// The most planes of a record.
@@ -21,6 +21,11 @@ pub(super) struct Record {
     pub(super) settled: Option<u32>,
     /// How processes of its host share memory with it, if they may.
     pub(super) local: Option<LocalName>,
+}
+
+/// The hosts of ranks with these records, alike at all ranks. A rank that shares no memory counts as a host of its own.
+pub(super) fn hosts_of(members: &[Record]) -> Hosts {
+    Hosts::of(&members.iter().map(|record| record.local.as_ref().map(|local| &local.place)).collect::<Vec<_>>())
 }
 
 /// How a process is called by others of its host.

@@ -31,12 +31,12 @@ pub(super) enum Stage {
     Done,
 }
 
-/// A sum over all ranks, in the order of ranks.
+/// A sum in the order of its operands.
 struct Summing {
     came: HashMap<u32, Vec<u8>>,
-    /// The rank whose numbers are added next.
+    /// The place of the operand that is added next.
     next: u32,
-    /// The sum of the numbers of the ranks before ours.
+    /// The sum of the operands before ours.
     before: Option<Vec<u8>>,
 }
 
@@ -152,7 +152,7 @@ impl Task {
         self.left = sends.len() + receives.len() + sums.len();
         self.prepare(node)?;
         for sum in 0..self.sums.len() {
-            // Rank 0 begins with its own numbers.
+            // The rank whose numbers come first begins with them.
             self.add(node, pool, sum)?;
         }
         Ok(())
@@ -337,23 +337,27 @@ impl Task {
         }
     }
 
-    /// Adds the numbers that have come, in the order of ranks.
+    /// Adds the numbers that have come, in the order of the sum.
     fn add(&mut self, node: &mut Node, pool: &mut Pool, at: usize) -> Result<(), Error> {
-        let (own, out) = (self.call.plan.sums[at].own.clone(), self.call.plan.sums[at].out.clone());
+        let (rank, ranks) = (self.call.rank, self.call.ranks);
+        let sum = &self.call.plan.sums[at];
+        let (own, out, is_part, operands) = (sum.own.clone(), sum.out.clone(), sum.is_part, sum.operands(ranks));
+        let ours = (0..operands).find(|place| sum.operand(*place) == rank).unwrap_or(operands);
         let region = self.call.regions[out.buffer];
         let (element, reduction) = (self.call.element, self.call.reduction);
-        while self.sums[at].next < self.call.ranks {
+        while self.sums[at].next < operands {
             let next = self.sums[at].next;
-            if next == self.call.rank {
+            if next == ours {
                 self.copy(node, &own, &out)?;
                 if let Some(before) = self.sums[at].before.take() {
                     combine(element, reduction, &mut node.memory_mut(region)?[out.bytes.clone()], &before);
                     pool.keep(before);
                 }
             } else {
+                let from = self.call.plan.sums[at].operand(next);
                 let summing = &mut self.sums[at];
-                let Some(bytes) = summing.came.remove(&next) else { return Ok(()) };
-                if next < self.call.rank {
+                let Some(bytes) = summing.came.remove(&from) else { return Ok(()) };
+                if next < ours {
                     match &mut summing.before {
                         Some(before) => {
                             combine(element, reduction, before, &bytes);
@@ -368,12 +372,17 @@ impl Task {
             }
             self.sums[at].next += 1;
         }
-        if reduction == Reduction::Average && self.factor().is_none() {
-            divide(element, &mut node.memory_mut(region)?[out.bytes], self.call.ranks);
+        if reduction == Reduction::Average && self.factor().is_none() && !is_part {
+            divide(element, &mut node.memory_mut(region)?[out.bytes], ranks);
         }
         self.executor.complete(Condition::Added(at));
         self.left -= 1;
-        while self.sums.get(self.first_sum).is_some_and(|sum| sum.next == self.call.ranks) {
+        while self
+            .sums
+            .get(self.first_sum)
+            .zip(self.call.plan.sums.get(self.first_sum))
+            .is_some_and(|(summing, sum)| summing.next == sum.operands(ranks))
+        {
             self.first_sum += 1;
         }
         Ok(())

@@ -37,14 +37,15 @@ const CANDIDATES: [(&str, &[usize], &str, &[usize]); 3] = [
     ),
 ];
 
-/// The collectives with several algorithms, and those algorithms; the direct one is the first. Multicast counts only
-/// where a plane carries it, and a switch only where it adds.
+/// The collectives with several algorithms, and those algorithms; the direct one is the first. The hierarchical one
+/// counts only where ranks share hosts, multicast where a plane carries it, and a switch where it adds.
 const ALGORITHMS: [(&str, &[&str]); 4] = [
-    ("all_reduce", &["direct", "ring", "halving-doubling", "tree", "in-network"]),
-    ("all_gather", &["direct", "ring", "halving-doubling", "pat", "multicast"]),
-    ("reduce_scatter", &["direct", "ring", "pat", "in-network"]),
-    ("broadcast", &["direct", "ring", "multicast"]),
+    ("all_reduce", &["direct", "ring", "halving-doubling", "tree", HIERARCHICAL, "in-network"]),
+    ("all_gather", &["direct", "ring", "halving-doubling", "pat", HIERARCHICAL, "multicast"]),
+    ("reduce_scatter", &["direct", "ring", "pat", HIERARCHICAL, "in-network"]),
+    ("broadcast", &["direct", "ring", HIERARCHICAL, "multicast"]),
 ];
+const HIERARCHICAL: &str = PlanAlgorithm::Hierarchical.name();
 
 /// The sizes in bytes at which algorithms are compared.
 const SIZES: [usize; 4] = [4 << 10, 64 << 10, 1 << 20, 16 << 20];
@@ -83,7 +84,7 @@ pub fn tune(launch: &Launch, runs: u32, mut each: impl FnMut(&Candidate)) -> Res
             best.set(key, &fastest.bytes.to_string()).map_err(GroupError::Config)?;
         }
     }
-    let mut rules = Vec::new();
+    let (mut rules, mut is_shared) = (Vec::new(), false);
     for (collective, algorithms) in ALGORITHMS {
         let mut times = Vec::new();
         for &algorithm in algorithms {
@@ -92,6 +93,10 @@ pub fn tune(launch: &Launch, runs: u32, mut each: impl FnMut(&Candidate)) -> Res
             let mut part = Prefixed(&mut store, format!("{collective}{algorithm}"));
             let (wire, ranks) = (ProcessOptions { tuning, ..wire.clone() }, (launch.rank, launch.ranks));
             let (_, group) = Group::form_by(&mut part, ranks, options, &offer, &wire, |_| None)?;
+            is_shared = group.hosts.are_shared();
+            if algorithm == HIERARCHICAL && !is_shared {
+                continue;
+            }
             // The longest size shows whether the team works as it should; the ranks agree on that.
             let largest = SIZES[SIZES.len() - 1];
             let failed = |failure: Failure| GroupError::Config(failure.to_string());
@@ -107,7 +112,7 @@ pub fn tune(launch: &Launch, runs: u32, mut each: impl FnMut(&Candidate)) -> Res
                 times.push((bytes, algorithm, time));
             }
         }
-        rules.extend(rules_of(collective, &times));
+        rules.extend(rules_of(collective, &times, is_shared));
     }
     if !rules.is_empty() {
         best.set("algorithm", &rules.join(",")).map_err(GroupError::Config)?;
@@ -118,9 +123,9 @@ pub fn tune(launch: &Launch, runs: u32, mut each: impl FnMut(&Candidate)) -> Res
 }
 
 /// The rules that follow from times by size and algorithm. Between two sizes the algorithm changes at their geometric
-/// mean.
-fn rules_of(collective: &str, times: &[(usize, &str, Duration)]) -> Vec<String> {
-    let (mut rules, mut before) = (Vec::new(), "direct");
+/// mean. Ranks that share hosts need a rule for the direct algorithm, too.
+fn rules_of(collective: &str, times: &[(usize, &str, Duration)], is_shared: bool) -> Vec<String> {
+    let (mut rules, mut before) = (Vec::new(), if is_shared { "" } else { "direct" });
     for (at, bytes) in SIZES.into_iter().enumerate() {
         let of_size = || times.iter().filter(|(of, ..)| *of == bytes);
         let direct = of_size().find(|(_, algorithm, _)| *algorithm == "direct").map(|(.., time)| *time);
@@ -186,9 +191,10 @@ mod tests {
         {
             times.extend([(bytes, "direct", ms(direct)), (bytes, "ring", ms(ring))]);
         }
-        assert_eq!(rules_of("all_reduce", &times), ["all_reduce=ring>262144", "all_reduce=direct>4194304"]);
-        assert!(rules_of("broadcast", &times[..2]).is_empty());
+        assert_eq!(rules_of("all_reduce", &times, false), ["all_reduce=ring>262144", "all_reduce=direct>4194304"]);
+        assert!(rules_of("broadcast", &times[..2], false).is_empty());
+        assert_eq!(rules_of("broadcast", &times[..2], true), ["broadcast=direct"]);
         times.iter_mut().for_each(|(.., time)| *time = ms(5) + *time / 100);
-        assert!(rules_of("all_reduce", &times).is_empty());
+        assert!(rules_of("all_reduce", &times, false).is_empty());
     }
 }

@@ -55,6 +55,8 @@ impl Fabric {
         let fabric = Fabric([name(0), name(1)]);
         let [one, other] = &fabric.0;
         let mut steps = vec![format!("netns add {one}"), format!("netns add {other}")];
+        // Ranks of one host reach each other by loopback.
+        steps.extend(fabric.0.iter().map(|name| format!("-n {name} link set lo up")));
         for plane in 0..2 {
             steps.push(format!("-n {one} link add p{plane} type veth peer name p{plane} netns {other}"));
             for (host, name) in fabric.0.iter().enumerate() {

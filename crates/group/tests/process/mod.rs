@@ -6,6 +6,7 @@ mod chaos;
 mod ends;
 mod files;
 mod hostile;
+mod hosts;
 mod killed;
 mod local;
 mod networks;

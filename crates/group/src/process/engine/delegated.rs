@@ -101,10 +101,10 @@ impl Engine {
         &self,
         what: &What,
         begin: (Element, super::super::Reduction),
-        ranks: u32,
+        group: u64,
     ) -> Option<Kind> {
-        let What::Call(call) = what else { return None };
-        Kind::of(self.plans.algorithm(call, ranks), begin)
+        let (What::Call(call), Some(one)) = (what, self.groups.get(&group)) else { return None };
+        Kind::of(self.plans.algorithm(call, one.members.len() as u32, &one.hosts), begin)
     }
 
     /// Begins a call that a delegate performs. Its number is taken.
@@ -254,7 +254,8 @@ impl Engine {
         let Call { rank, ranks, element, .. } = task.call;
         (task.call.regions, task.call.owners) = (buffers.collect(), owners);
         // The rules choose the delegate, for which the maker has the direct plan.
-        task.call.plan = self.plans.plan(call, (rank, ranks), element.bytes(), task.call.regions.len());
+        let Some(hosts) = self.groups.get(&task.call.group).map(|one| &one.hosts) else { return Ok(()) };
+        task.call.plan = self.plans.plan(call, (rank, ranks), hosts, element.bytes(), task.call.regions.len());
         task.delegated = None;
         task.restart(&mut self.node, &mut self.pool)?;
         let key = (task.call.group, task.call.number.unwrap_or_default());

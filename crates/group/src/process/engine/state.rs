@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddrV6;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
+use strandway_collective::plan::Hosts;
 use strandway_udp::{Connection, Region};
 
 pub(super) enum PeerConnection {
@@ -123,6 +124,7 @@ impl Peer {
 
 pub(super) struct Group {
     pub(super) rank: u32,
+    pub(super) hosts: Hosts,
     /// Peers by rank; our own place is empty.
     pub(super) members: Vec<Option<usize>>,
     pub(super) ranks: LocalMap<usize, u32>,

@@ -8,7 +8,7 @@ use super::{About, Begin, Early, Engine, Opened, Outcome, PeerConnection, Queued
 use std::ops::Range;
 use std::time::Instant;
 use strandway_collective::plan::direct::EAGER;
-use strandway_collective::plan::{BufferRange, PlannedReceive, PlannedSend, RankPlan, Target};
+use strandway_collective::plan::{BufferRange, Hosts, PlannedReceive, PlannedSend, RankPlan, Target};
 use strandway_udp::{Error, Node, Region};
 
 impl Engine {
@@ -32,7 +32,7 @@ impl Engine {
             one.begun = number + 1;
             one.tasks.insert(number, id);
         }
-        if let Some(kind) = self.delegate_for(&what, (element, reduction), ranks) {
+        if let Some(kind) = self.delegate_for(&what, (element, reduction), group) {
             let begin = Begin { group, number, what, buffers, element, reduction, timeout, work };
             return self.begin_delegated(kind, id, begin);
         }
@@ -45,8 +45,12 @@ impl Engine {
                 Bytes::Write(bytes) => self.node.register_static(bytes),
             });
         }
+        let apart = Hosts::default();
         let (name, plan) = match &what {
-            What::Call(call) => (call.name(), self.plans.plan(call, (rank, ranks), element.bytes(), regions.len())),
+            What::Call(call) => {
+                let hosts = self.groups.get(&group).map_or(&apart, |one| &one.hosts);
+                (call.name(), self.plans.plan(call, (rank, ranks), hosts, element.bytes(), regions.len()))
+            }
             What::Send { to, tag, at } => {
                 let send = PlannedSend { to: *to, tag: *tag, from: at.clone(), after: Vec::new() };
                 ("send", RankPlan { sends: vec![send], ..RankPlan::default() })
