@@ -61,6 +61,47 @@ fn small_messages_are_counted_by_size_and_round_trips_beside_bulk() {
 }
 
 #[test]
+fn tcp_and_tls_are_measured_in_turns_with_ours() {
+    let Some(hosts) = Hosts::new(Family::V6, 0) else { return };
+    let mut server =
+        hosts.strandway(0, &["perf", "server", "--beside"]).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut line = String::new();
+    BufReader::new(server.stdout.as_mut().expect("a pipe")).read_line(&mut line).expect("it says where it listens");
+    let measured = |more: &[&str]| -> serde_json::Value {
+        let client =
+            ["perf", "client", "::1", "--beside", "tcp,tls", "--rounds", "2", "--seconds", "0.1", "--json", "-"];
+        let output = hosts.strandway(0, &[&client[..], more].concat()).output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("JSON and nothing else")
+    };
+    for (more, value) in [(&[][..], "goodput_gbps"), (&["--latency", "--size", "64"][..], "rtt_us")] {
+        let report = measured(more);
+        assert_eq!((report["format"].as_u64(), report["kind"].as_str()), (Some(1), Some("beside")));
+        let rows = report["rows"].as_array().expect("rows");
+        let names: Vec<&str> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
+        assert_eq!(names[0], "strandway, encrypted");
+        assert!(names.len() == 3 && names[1].starts_with("TCP") && names[2].starts_with("TLS 1.3"), "{names:?}");
+        for row in rows {
+            let rounds = row["rounds"].as_array().expect("rounds");
+            let good = |one: &serde_json::Value| one["p50"].as_f64().or(one.as_f64()).is_some_and(|value| value > 0.0);
+            assert!(rounds.len() == 2 && rounds.iter().all(|round| good(&round[value])), "{report}");
+        }
+        assert!(rows[1..].iter().all(|row| row["ratio"].as_f64().is_some_and(|ratio| ratio > 0.0)), "{report}");
+    }
+    server.kill().expect("it can be killed");
+    server.wait().expect("it is dead");
+    // A server without --beside.
+    let mut server = hosts.strandway(0, &["perf", "server"]).stdout(Stdio::piped()).spawn().expect("it starts");
+    BufReader::new(server.stdout.as_mut().expect("a pipe")).read_line(&mut line).expect("it says where it listens");
+    let client = ["perf", "client", "::1", "--beside", "tls", "--seconds", "0.1"];
+    let output = hosts.strandway(0, &client).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("start `strandway perf server --beside` there"), "{said}");
+    server.kill().expect("it can be killed");
+    server.wait().expect("it is dead");
+}
+
+#[test]
 fn a_server_that_is_killed_is_reported_to_its_client() {
     let (mut child, at, mut lines) = server(&["--plane", "[::1]:0"]);
     let client = strandway(&["perf", "client", &at[0], "--seconds", "60"])

@@ -2,12 +2,15 @@
 //!
 //! For bandwidth, the client writes into the server's memory, again and again; in the bidirectional mode the server
 //! does the same. For latency, it writes a message and waits until the server has written it back. To verify, it waits
-//! for the server's digest of the message. [`serve`] answers any number of clients.
+//! for the server's digest of the message. [`serve`] answers any number of clients. [`run_beside`] measures TCP and TLS
+//! between the same hosts.
 
+mod beside;
 mod client;
 mod server;
 mod threads;
 
+pub use beside::{BESIDE_ECHO_MAX, BesideError, BesideResult, BesideServer, Rival, run_beside};
 pub use client::{run, run_to_shard};
 pub use server::{Interval, PlaneInterval, Served, serve, serve_all, serve_every};
 pub use threads::run_all;

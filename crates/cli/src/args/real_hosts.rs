@@ -23,6 +23,7 @@ pub(crate) use fabric::{
 pub(crate) use node::{DoctorArgs, NodeArgs};
 pub(crate) use perf::{
     CollectiveName, PerfArgs, PerfClientArgs, PerfCollectiveArgs, PerfCommon, PerfServerArgs, PerfSide, PerfTuneArgs,
+    RivalName,
 };
 pub(crate) use switch::{
     ResultsName, SwitchArgs, SwitchCommand, SwitchServerArgs, SwitchStatusArgs, SystemName, UseSwitchArgs,

@@ -1,5 +1,6 @@
 //! The commands for real hosts, which need Linux: one file per command.
 
+mod beside;
 pub(crate) mod cast;
 pub(crate) mod choice;
 pub(crate) mod collective;

@@ -28,6 +28,9 @@ A gigabyte, every byte checked, a line every 10 ms:
 Two threads on either side, connections spread over them:
   strandway perf server --threads 2 &
   strandway perf client ::1 --threads 2 --connections 4
+Beside TCP and TLS 1.3 between the same hosts, in turns:
+  strandway perf server --beside &
+  strandway perf client ::1 --beside tcp,tls --seconds 2
 For scripts:
   strandway perf client ::1 --seconds 3 --json - | jq .goodput_gbps
 
@@ -75,8 +78,9 @@ process groups: docs/python.md). Nothing else should run there. The keys of the 
   tree    broadcasts of more bytes are scattered and gathered, shorter ones go down a tree (no difference with two ranks)
   part    bytes of a part of a long reduction; the first parts are added while others are under way
   algorithm  rules for other algorithms than the direct one, where those take at most 0.9 of its time:
-          [COLLECTIVE=]direct|ring|halving-doubling|tree|pat|multicast|in-network[>BYTES] with commas between them; the last
-          that fits decides; multicast counts where a plane carries it, in-network where STRANDWAY_SWITCH adds
+          [COLLECTIVE=]direct|ring|halving-doubling|tree|pat|hierarchical|multicast|in-network[>BYTES] with commas between
+          them; the last that fits decides; hierarchical counts where ranks share hosts, multicast where a plane carries
+          it, in-network where STRANDWAY_SWITCH adds
 
 Examples:
   torchrun --no-python --nproc-per-node 4 strandway perf tune --write tuning
@@ -220,6 +224,10 @@ pub(crate) struct PerfServerArgs {
     /// End when the first client has closed all its connections
     #[arg(long)]
     pub(crate) once: bool,
+    /// Listen over TCP, too, at the same addresses and ports, for clients with --beside. Everybody who reaches these ports
+    /// may measure there; bytes that arrive are discarded, or sent back
+    #[arg(long)]
+    pub(crate) beside: bool,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -263,7 +271,22 @@ pub(crate) struct PerfClientArgs {
     /// Send new contents with every message, one at a time, and compare digests (SHA-256) with the received bytes
     #[arg(long, group = "mode")]
     pub(crate) verify: bool,
+    /// Measure TCP, and TLS 1.3 with AES-128-GCM over it, between the same hosts as well: in turns with ours, which comes
+    /// first in each round. TCP takes the first plane. The server needs --beside
+    #[arg(long, value_name = "tcp,tls", value_delimiter = ',', conflicts_with_all = ["all", "bidirectional", "verify", "bulk", "messages"])]
+    pub(crate) beside: Vec<RivalName>,
+    /// With --beside: rounds, each of --seconds per row; medians are shown
+    #[arg(long, value_name = "N", default_value_t = 3, requires = "beside", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) rounds: u32,
     /// Write the result as JSON; - for standard output
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum RivalName {
+    /// The kernel's TCP
+    Tcp,
+    /// TLS 1.3 over it
+    Tls,
 }

@@ -1,6 +1,6 @@
 //! `strandway perf`.
 
-use super::wire;
+use super::{beside, wire};
 use crate::Failure;
 use crate::args::{PerfArgs, PerfClientArgs, PerfCommon, PerfServerArgs, PerfSide};
 use crate::outputs::{Outputs, Wanted, print};
@@ -9,10 +9,10 @@ use std::net::SocketAddrV6;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use strandway_perf as perf;
-use strandway_perf::{Mode, Options, PerfError, Served, Stretch};
+use strandway_perf::{BesideServer, Mode, Options, PerfError, Served, Stretch};
 use strandway_proto::{Rate, Span};
 use strandway_testbed::NodeFile;
-use strandway_udp::{Config, Error, Node};
+use strandway_udp::{Config, Error, Node, address};
 
 /// Sizes of `--all`, as powers of two, and its messages under way: that of perftest.
 const ALL_SIZES: std::ops::RangeInclusive<u32> = 3..=16;
@@ -48,20 +48,48 @@ fn server(args: &PerfServerArgs) -> Result<(), Failure> {
     let (open, gone) = (AtomicUsize::new(0), AtomicBool::new(false));
     let over = || gone.load(Ordering::Relaxed) && open.load(Ordering::Relaxed) == 0;
     let stop = || progress::interrupted() || (args.once && over());
-    perf::serve_all(&mut nodes, stop, |served| match served {
-        Served::Came(from) => {
-            open.fetch_add(1, Ordering::Relaxed);
-            print(&format!("a client came from {from}\n"));
+    let beside = match args.beside {
+        true => Some(listen_beside(&nodes)?),
+        false => None,
+    };
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        if let Some(beside) = &beside {
+            scope.spawn(|| beside.serve(&|| ended.load(Ordering::Relaxed)));
         }
-        Served::Gone(reason) => {
-            open.fetch_sub(1, Ordering::Relaxed);
-            gone.store(true, Ordering::Relaxed);
-            print(&format!("a client has gone: {reason}\n"));
-        }
-        Served::Refused(reason, count) => print(&wire::refused(reason, count)),
-        Served::Passed(_) => {}
+        let served = perf::serve_all(&mut nodes, stop, |served| match served {
+            Served::Came(from) => {
+                open.fetch_add(1, Ordering::Relaxed);
+                print(&format!("a client came from {from}\n"));
+            }
+            Served::Gone(reason) => {
+                open.fetch_sub(1, Ordering::Relaxed);
+                gone.store(true, Ordering::Relaxed);
+                print(&format!("a client has gone: {reason}\n"));
+            }
+            Served::Refused(reason, count) => print(&wire::refused(reason, count)),
+            Served::Passed(_) => {}
+        });
+        ended.store(true, Ordering::Relaxed);
+        served
     })?;
     Ok(())
+}
+
+/// Listens over TCP where the nodes listen.
+fn listen_beside(nodes: &[Node]) -> Result<BesideServer, Failure> {
+    let mut addresses = Vec::new();
+    for node in nodes {
+        addresses.extend(node.addresses()?.into_iter().map(address::shown));
+    }
+    addresses.sort_unstable();
+    addresses.dedup();
+    BesideServer::bind(&addresses).map_err(|error| {
+        Failure::Run(format!(
+            "--beside: TCP port {} cannot be had: {error}",
+            addresses.first().map_or(0, |at| at.port())
+        ))
+    })
 }
 
 /// Opens a node for each thread of a client. With free ports each node has its own, since network cards deal packets
@@ -104,6 +132,10 @@ fn client(args: &PerfClientArgs) -> Result<(), Failure> {
         let rows = sizes(&mut nodes, &servers, &options, &mut outputs)?;
         return outputs.json(|| json_of_sizes(args, facts, &rows));
     }
+    if !args.beside.is_empty() {
+        let table = beside::measure(args, &mut nodes, &servers, &options, &mut outputs)?;
+        return outputs.json(|| table.json(args, facts));
+    }
     outputs.show(&head);
     let mut seconds = Vec::new();
     let whole = perf::run_all(&mut nodes, &servers, &options, progress::interrupted, |second| {
@@ -118,7 +150,7 @@ fn client(args: &PerfClientArgs) -> Result<(), Failure> {
     outputs.json(|| json(args, facts, &whole, &seconds))
 }
 
-fn failure(error: PerfError) -> Failure {
+pub(super) fn failure(error: PerfError) -> Failure {
     match error {
         PerfError::Option(said) => Failure::Usage(said),
         PerfError::Call(error) => error.into(),

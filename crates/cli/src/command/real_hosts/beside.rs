@@ -1,0 +1,171 @@
+//! `strandway perf client --beside`: TCP and TLS in turns with our own protocol.
+
+use crate::Failure;
+use crate::args::{PerfClientArgs, RivalName};
+use crate::outputs::Outputs;
+use crate::progress;
+use std::net::{SocketAddr, SocketAddrV6};
+use strandway_perf::{self as perf, BesideError, BesideResult, Mode, Options, Rival};
+use strandway_udp::{Node, address};
+
+/// The rows of all rounds: ours first, then the rivals.
+pub(super) struct Table {
+    names: Vec<String>,
+    /// By row: what each round had.
+    rounds: Vec<Vec<BesideResult>>,
+    is_latency: bool,
+}
+
+/// The value at the middle place.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// The kernel's congestion control for new connections, such as `cubic`.
+fn control() -> String {
+    let path = "/proc/sys/net/ipv4/tcp_congestion_control";
+    std::fs::read_to_string(path).map_or_else(|_| String::new(), |name| format!(", {}", name.trim()))
+}
+
+/// Measures all rows, round by round, and shows each round as it ends.
+pub(super) fn measure(
+    args: &PerfClientArgs,
+    nodes: &mut [Node],
+    servers: &[Vec<SocketAddrV6>],
+    options: &Options,
+    outputs: &mut Outputs,
+) -> Result<Table, Failure> {
+    let first = servers.first().and_then(|planes| planes.first());
+    let at = address::shown(SocketAddr::V6(*first.ok_or_else(|| Failure::Usage("name a server".into()))?));
+    let mut rivals: Vec<Rival> = Vec::new();
+    for name in &args.beside {
+        let rival = match name {
+            RivalName::Tcp => Rival::Tcp,
+            RivalName::Tls => Rival::Tls,
+        };
+        if !rivals.contains(&rival) {
+            rivals.push(rival);
+        }
+    }
+    let protection = args.common.wire.protection.name();
+    let mut names = vec![format!("strandway, {protection}")];
+    names.extend(rivals.iter().map(|rival| match rival {
+        Rival::Tcp => format!("TCP{}", control()),
+        Rival::Tls => format!("TLS 1.3{}", control()),
+    }));
+    let mut table = Table { rounds: vec![Vec::new(); names.len()], names, is_latency: options.mode == Mode::Latency };
+    outputs.show(&table.head(args));
+    for round in 1..=args.rounds {
+        let whole =
+            perf::run_all(nodes, servers, options, progress::interrupted, |_| {}).map_err(super::perf::failure)?;
+        table.rounds[0].push(BesideResult {
+            goodput_gbps: whole.goodput_gbps,
+            messages: whole.messages,
+            rtt_p50_us: whole.rtt_p50_us,
+            rtt_p99_us: whole.rtt_p99_us,
+        });
+        for (row, rival) in (1..).zip(&rivals) {
+            let result = perf::run_beside(*rival, at, options, &progress::interrupted).map_err(failure)?;
+            table.rounds[row].push(result);
+        }
+        if progress::interrupted() {
+            break;
+        }
+        outputs.show(&table.round(round));
+    }
+    outputs.show(&table.medians());
+    Ok(table)
+}
+
+fn failure(error: BesideError) -> Failure {
+    match error {
+        BesideError::Option(said) => Failure::Usage(said),
+        other => Failure::Run(other.to_string()),
+    }
+}
+
+impl Table {
+    fn head(&self, args: &PerfClientArgs) -> String {
+        let planes = match args.server.len() {
+            1 => String::new(),
+            planes => format!(" on the first of {planes} planes"),
+        };
+        let what = if self.is_latency { "round trips, p50/p99 in us" } else { "Gb/s" };
+        let columns: String = self.names.iter().map(|name| format!("  {name:>24}")).collect();
+        format!("{what}; TCP takes one stream per connection{planes}\n{:>7}{columns}\n", "round")
+    }
+
+    /// What a row had in a round.
+    fn shown(&self, result: &BesideResult) -> String {
+        match self.is_latency {
+            true => format!("{:.1}/{:.1}", result.rtt_p50_us, result.rtt_p99_us),
+            false => format!("{:.3}", result.goodput_gbps),
+        }
+    }
+
+    fn round(&self, number: u32) -> String {
+        let last = self.rounds.iter().filter_map(|rounds| rounds.last());
+        let columns: String = last.map(|result| format!("  {:>24}", self.shown(result))).collect();
+        format!("{number:>7}{columns}\n")
+    }
+
+    fn median_of(&self, row: usize) -> BesideResult {
+        let of = |value: fn(&BesideResult) -> f64| median(self.rounds[row].iter().map(value).collect());
+        BesideResult {
+            goodput_gbps: of(|result| result.goodput_gbps),
+            messages: of(|result| result.messages as f64) as u64,
+            rtt_p50_us: of(|result| result.rtt_p50_us),
+            rtt_p99_us: of(|result| result.rtt_p99_us),
+        }
+    }
+
+    /// How many times as good ours was as a rival: the median of the ratios round by round.
+    fn ratio(&self, row: usize) -> f64 {
+        let pairs = self.rounds[0].iter().zip(&self.rounds[row]);
+        median(match self.is_latency {
+            true => pairs.map(|(ours, other)| other.rtt_p50_us / ours.rtt_p50_us.max(1e-3)).collect(),
+            false => pairs.map(|(ours, other)| ours.goodput_gbps / other.goodput_gbps.max(1e-9)).collect(),
+        })
+    }
+
+    fn medians(&self) -> String {
+        let rows = 0..self.names.len();
+        let shown: String = rows.clone().map(|row| format!("  {:>24}", self.shown(&self.median_of(row)))).collect();
+        let ratios: String = rows.skip(1).map(|row| format!("  {:>24}", format!("{:.2}", self.ratio(row)))).collect();
+        let what = if self.is_latency { "its round trip over ours" } else { "ours over its rate" };
+        format!("{}\n{:>7}{shown}\n{what:>33}{ratios}\n", "-".repeat(7 + 26 * self.names.len()), "median")
+    }
+
+    pub(super) fn json(&self, args: &PerfClientArgs, (profile, payload): (String, u32)) -> String {
+        let result = |result: &BesideResult| {
+            serde_json::json!({
+                "goodput_gbps": result.goodput_gbps,
+                "messages": result.messages,
+                "rtt_us": { "p50": result.rtt_p50_us, "p99": result.rtt_p99_us },
+            })
+        };
+        let rows = self.names.iter().enumerate().map(|(row, name)| {
+            let mut object = result(&self.median_of(row));
+            object["name"] = name.as_str().into();
+            object["rounds"] = self.rounds[row].iter().map(result).collect();
+            if row > 0 {
+                object["ratio"] = self.ratio(row).into();
+            }
+            object
+        });
+        let object = serde_json::json!({
+            "format": 1,
+            "kind": "beside",
+            "mode": if self.is_latency { "latency" } else { "bandwidth" },
+            "size": args.size,
+            "connections": args.connections,
+            "threads": args.common.threads,
+            "profile": profile,
+            "payload": payload,
+            "protection": args.common.wire.protection.name(),
+            "rows": rows.collect::<Vec<_>>(),
+        });
+        format!("{object:#}\n")
+    }
+}

@@ -1,0 +1,393 @@
+//! TCP, and TCP with TLS, between the same two hosts, so that a user sees ratios on his own machines.
+//!
+//! A server of the kernel's TCP discards what arrives, or sends it back. TLS is version 1.3 with AES-128-GCM in this
+//! process (`rustls` with the cipher of our nodes, and a key that the server makes at its start). Nobody is
+//! authenticated: random bytes are measured, and the client takes any key.
+
+mod tls;
+
+use super::{Mode, Options};
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// The largest message whose round trip is measured, in bytes: ours.
+pub const BESIDE_ECHO_MAX: u64 = 16 << 20;
+/// The first bytes of a client's request.
+const MAGIC: &[u8; 8] = b"SWBESIDE";
+/// The version of requests.
+const VERSION: u8 = 1;
+/// Length of a request: magic 8, version 1, TLS 1, echo 1, zero 1, size 4.
+const REQUEST: usize = 16;
+/// Bytes of one read or write.
+const PIECE: usize = 1 << 20;
+/// Connections that a server serves at the same time; more are closed at once. Ours.
+const CONNECTIONS_MAX: usize = 64;
+/// A connection over which nothing comes for this time is closed. Ours.
+const SILENCE: Duration = Duration::from_secs(10);
+/// The longest time until a waiting thread asks whether to stop.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What is measured beside our own protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rival {
+    /// The kernel's TCP.
+    Tcp,
+    /// TLS 1.3 over it.
+    Tls,
+}
+
+impl Rival {
+    /// `tcp` or `tls`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Rival::Tcp => "tcp",
+            Rival::Tls => "tls",
+        }
+    }
+}
+
+/// The result of a measurement of a [`Rival`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BesideResult {
+    /// Payload that had arrived, over the time until the client knew of it, in Gb/s.
+    pub goodput_gbps: f64,
+    /// Messages.
+    pub messages: u64,
+    /// Median round trip of messages in microseconds; 0 if bandwidth is measured.
+    pub rtt_p50_us: f64,
+    /// Its 99th percentile.
+    pub rtt_p99_us: f64,
+}
+
+/// Why a rival could not be measured.
+#[derive(Debug)]
+pub enum BesideError {
+    /// No such server listens at this address.
+    NoServer(SocketAddr, io::Error),
+    /// The connection failed.
+    Broken(io::Error),
+    /// The server counted another number of bytes than were sent: sent, and counted.
+    Count(u64, u64),
+    /// An option is out of its range; the text says which.
+    Option(String),
+}
+
+impl fmt::Display for BesideError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BesideError::NoServer(at, error) => write!(
+                f,
+                "nothing answers over TCP at {at} ({error}): start `strandway perf server --beside` there, and let TCP \
+                 pass to that port"
+            ),
+            BesideError::Broken(error) => write!(f, "the TCP connection beside ours failed: {error}"),
+            BesideError::Count(sent, counted) => {
+                write!(f, "the server counted {counted} of {sent} bytes that were sent by TCP: please report this")
+            }
+            BesideError::Option(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for BesideError {}
+
+impl From<io::Error> for BesideError {
+    fn from(error: io::Error) -> BesideError {
+        BesideError::Broken(error)
+    }
+}
+
+fn is_pause(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+/// A stream that waits through pauses, until its deadline or until it has to stop.
+struct Patient<'a, S> {
+    stream: S,
+    stop: &'a dyn Fn() -> bool,
+    heard: Instant,
+}
+
+impl<'a, S> Patient<'a, S> {
+    fn new(stream: S, stop: &'a dyn Fn() -> bool) -> Patient<'a, S> {
+        Patient { stream, stop, heard: Instant::now() }
+    }
+
+    fn wait_for(&mut self, mut one: impl FnMut(&mut S) -> io::Result<usize>) -> io::Result<usize> {
+        loop {
+            match one(&mut self.stream) {
+                Err(error) if is_pause(&error) => {}
+                other => {
+                    self.heard = Instant::now();
+                    return other;
+                }
+            }
+            if (self.stop)() || self.heard.elapsed() > SILENCE {
+                return Err(ErrorKind::ConnectionAborted.into());
+            }
+        }
+    }
+}
+
+impl<S: Read> Read for Patient<'_, S> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.wait_for(|stream| stream.read(into))
+    }
+}
+
+impl<S: Write> Write for Patient<'_, S> {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.wait_for(|stream| stream.write(from))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.wait_for(|stream| stream.flush().map(|()| 0)).map(drop)
+    }
+}
+
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(LOOK))?;
+    stream.set_write_timeout(Some(LOOK))
+}
+
+/// Listens for clients that measure TCP and TLS.
+#[derive(Debug)]
+pub struct BesideServer {
+    listeners: Vec<TcpListener>,
+    identity: tls::Identity,
+}
+
+impl BesideServer {
+    /// Listens at these addresses.
+    ///
+    /// # Errors
+    /// If one of them is taken, or no key can be made.
+    pub fn bind(addresses: &[SocketAddr]) -> io::Result<BesideServer> {
+        let listen = |at: &SocketAddr| {
+            let listener = TcpListener::bind(at)?;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        };
+        let listeners = addresses.iter().map(listen).collect::<io::Result<_>>()?;
+        Ok(BesideServer { listeners, identity: tls::Identity::new()? })
+    }
+
+    /// The addresses at which it listens.
+    ///
+    /// # Errors
+    /// If the system does not say so.
+    pub fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        self.listeners.iter().map(TcpListener::local_addr).collect()
+    }
+
+    /// Serves clients until `stop` returns true. What one client does ends only its own connection.
+    pub fn serve(&self, stop: &(dyn Fn() -> bool + Sync)) {
+        let open = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            while !stop() {
+                let mut came = false;
+                for listener in &self.listeners {
+                    let Ok((stream, _)) = listener.accept() else { continue };
+                    came = true;
+                    if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
+                        open.fetch_sub(1, Ordering::Relaxed);
+                        continue;
+                    }
+                    let open = &open;
+                    scope.spawn(move || {
+                        // The client notices the end of its connection.
+                        let _ = self.answer(stream, &stop);
+                        open.fetch_sub(1, Ordering::Relaxed);
+                    });
+                }
+                if !came {
+                    std::thread::sleep(LOOK);
+                }
+            }
+        });
+    }
+
+    fn answer(&self, stream: TcpStream, stop: &dyn Fn() -> bool) -> io::Result<()> {
+        stream.set_nonblocking(false)?;
+        prepare(&stream)?;
+        let mut request = [0; REQUEST];
+        Patient::new(&stream, stop).read_exact(&mut request)?;
+        let size = u32::from_be_bytes(*request.last_chunk().expect("16 bytes"));
+        if request[..8] != *MAGIC || request[8] != VERSION || request[9] > 1 || request[10] > 1 {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        let (is_tls, echoes) = (request[9] == 1, request[10] == 1);
+        if echoes && !(1..=BESIDE_ECHO_MAX).contains(&size.into()) {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        let length = if echoes { size as usize } else { PIECE };
+        match is_tls {
+            false => exchange(Patient::new(&stream, stop), length, echoes)?,
+            true => exchange(Patient::new(self.identity.accept(&stream)?, stop), length, echoes)?,
+        }
+        stream.shutdown(Shutdown::Write)
+    }
+}
+
+/// The server's part: sends messages back, or counts the bytes and sends their number.
+fn exchange(mut stream: impl Read + Write, length: usize, echoes: bool) -> io::Result<()> {
+    let mut buffer = vec![0; length];
+    if echoes {
+        while stream.read_exact(&mut buffer).is_ok() {
+            stream.write_all(&buffer)?;
+            stream.flush()?;
+        }
+        return Ok(());
+    }
+    let mut count = 0_u64;
+    // The client ends with a message that says how many bytes there were.
+    loop {
+        let mut head = [0; 4];
+        stream.read_exact(&mut head)?;
+        let mut left = u32::from_be_bytes(head) as usize;
+        if left == 0 {
+            break;
+        }
+        while left > 0 {
+            let read = stream.read(&mut buffer[..left.min(length)])?;
+            if read == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            left -= read;
+            count += read as u64;
+        }
+    }
+    stream.write_all(&count.to_be_bytes())?;
+    stream.flush()
+}
+
+/// Measures a rival against a [`BesideServer`]: bandwidth, or round trips with [`Mode::Latency`]; of the options
+/// `size`, `connections`, `duration` and `mode` count. `stop` is asked repeatedly, and ends the measurement early.
+///
+/// # Errors
+/// If the server is not there, or the connection fails.
+pub fn run_beside(
+    rival: Rival,
+    server: SocketAddr,
+    options: &Options,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<BesideResult, BesideError> {
+    let echoes = options.mode == Mode::Latency;
+    if echoes && options.size > BESIDE_ECHO_MAX {
+        return Err(BesideError::Option(format!(
+            "a message of {} B beside TCP: take at most {BESIDE_ECHO_MAX} with --latency",
+            options.size
+        )));
+    }
+    if echoes {
+        return on_connection(rival, server, options, stop, |client, stream| client.round_trips(stream));
+    }
+    let began = Instant::now();
+    let all = std::thread::scope(|scope| {
+        let bandwidth = |client: &Client<'_>, stream: &mut dyn ReadWrite| client.bandwidth(stream);
+        let one = |_| scope.spawn(move || on_connection(rival, server, options, stop, bandwidth));
+        let running: Vec<_> = (0..options.connections).map(one).collect();
+        running.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Result<Vec<_>, _>>()
+    })?;
+    let seconds = began.elapsed().as_secs_f64();
+    let (bytes, messages) = all.iter().fold((0, 0), |(b, m), (bytes, messages)| (b + bytes, m + messages));
+    Ok(BesideResult { goodput_gbps: bytes as f64 * 8e-9 / seconds, messages, ..BesideResult::default() })
+}
+
+/// A client's side of one connection.
+struct Client<'a> {
+    options: &'a Options,
+    stop: &'a (dyn Fn() -> bool + Sync),
+    until: Instant,
+}
+
+/// Opens a connection, and lets a client measure with it.
+fn on_connection<T>(
+    rival: Rival,
+    server: SocketAddr,
+    options: &Options,
+    stop: &(dyn Fn() -> bool + Sync),
+    measure: impl FnOnce(&Client<'_>, &mut dyn ReadWrite) -> Result<T, BesideError>,
+) -> Result<T, BesideError> {
+    let wrong = |error| BesideError::NoServer(server, error);
+    let mut stream = TcpStream::connect_timeout(&server, Duration::from_secs(5)).map_err(wrong)?;
+    prepare(&stream)?;
+    let mut request = [0; REQUEST];
+    request[..8].copy_from_slice(MAGIC);
+    request[8] = VERSION;
+    request[9] = u8::from(rival == Rival::Tls);
+    request[10] = u8::from(options.mode == Mode::Latency);
+    request[12..].copy_from_slice(&u32::try_from(options.size).unwrap_or(u32::MAX).to_be_bytes());
+    stream.write_all(&request)?;
+    let client = Client { options, stop, until: Instant::now() + options.duration };
+    // An interrupted measurement still ends in order.
+    let never = || false;
+    match rival {
+        Rival::Tcp => measure(&client, &mut Patient::new(stream, &never)),
+        Rival::Tls => measure(&client, &mut Patient::new(tls::connect(stream)?, &never)),
+    }
+}
+
+trait ReadWrite: Read + Write {}
+
+impl<S: Read + Write> ReadWrite for S {}
+
+impl Client<'_> {
+    fn is_over(&self) -> bool {
+        (self.stop)() || Instant::now() >= self.until
+    }
+
+    /// Writes messages until the time is over. Returns bytes and messages that have arrived.
+    fn bandwidth(&self, stream: &mut dyn ReadWrite) -> Result<(u64, u64), BesideError> {
+        // Each piece has its length before it. All are made here, so that nothing is copied for TCP but by the kernel.
+        let framed = |length: usize| [&(length as u32).to_be_bytes()[..], &vec![0x5a; length]].concat();
+        let size = self.options.size as usize;
+        let (whole, rest) = (framed(PIECE.min(size)), framed(size % PIECE));
+        let (mut bytes, mut messages) = (0, 0);
+        while !self.is_over() {
+            for _ in 0..size / PIECE {
+                stream.write_all(&whole)?;
+            }
+            if size % PIECE > 0 {
+                stream.write_all(&rest)?;
+            }
+            bytes += self.options.size;
+            messages += 1;
+        }
+        stream.write_all(&[0; 4])?;
+        stream.flush()?;
+        let mut count = [0; 8];
+        stream.read_exact(&mut count)?;
+        match u64::from_be_bytes(count) {
+            count if count == bytes => Ok((bytes, messages)),
+            other => Err(BesideError::Count(bytes, other)),
+        }
+    }
+
+    /// Sends messages and waits for each one's return.
+    fn round_trips(&self, stream: &mut dyn ReadWrite) -> Result<BesideResult, BesideError> {
+        let mut buffer = vec![0x5a; self.options.size as usize];
+        let (mut times, began) = (Vec::new(), Instant::now());
+        while !self.is_over() {
+            let sent = Instant::now();
+            stream.write_all(&buffer)?;
+            stream.flush()?;
+            stream.read_exact(&mut buffer)?;
+            times.push(sent.elapsed().as_secs_f64() * 1e6);
+        }
+        let seconds = began.elapsed().as_secs_f64();
+        times.sort_by(f64::total_cmp);
+        let at = |share: f64| times.get(((times.len() as f64 * share) as usize).min(times.len().saturating_sub(1)));
+        let bytes = times.len() as f64 * self.options.size as f64;
+        Ok(BesideResult {
+            goodput_gbps: bytes * 8e-9 / seconds,
+            messages: times.len() as u64,
+            rtt_p50_us: at(0.5).copied().unwrap_or(0.0),
+            rtt_p99_us: at(0.99).copied().unwrap_or(0.0),
+        })
+    }
+}
