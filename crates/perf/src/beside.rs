@@ -158,14 +158,15 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
 #[derive(Debug)]
 pub struct BesideServer {
     listeners: Vec<TcpListener>,
-    identity: tls::Identity,
+    /// `None` on processors without the instructions that TLS's library needs.
+    identity: Option<tls::Identity>,
 }
 
 impl BesideServer {
     /// Listens at these addresses.
     ///
     /// # Errors
-    /// If one of them is taken, or no key can be made.
+    /// If one of them is taken.
     pub fn bind(addresses: &[SocketAddr]) -> io::Result<BesideServer> {
         let listen = |at: &SocketAddr| {
             let listener = TcpListener::bind(at)?;
@@ -173,7 +174,7 @@ impl BesideServer {
             Ok(listener)
         };
         let listeners = addresses.iter().map(listen).collect::<io::Result<_>>()?;
-        Ok(BesideServer { listeners, identity: tls::Identity::new()? })
+        Ok(BesideServer { listeners, identity: tls::Identity::new().ok() })
     }
 
     /// The addresses at which it listens.
@@ -225,9 +226,10 @@ impl BesideServer {
             return Err(ErrorKind::InvalidData.into());
         }
         let length = if echoes { size as usize } else { PIECE };
-        match is_tls {
-            false => exchange(Patient::new(&stream, stop), length, echoes)?,
-            true => exchange(Patient::new(self.identity.accept(&stream)?, stop), length, echoes)?,
+        match (is_tls, &self.identity) {
+            (false, _) => exchange(Patient::new(&stream, stop), length, echoes)?,
+            (true, Some(identity)) => exchange(Patient::new(identity.accept(&stream)?, stop), length, echoes)?,
+            (true, None) => return Err(ErrorKind::Unsupported.into()),
         }
         stream.shutdown(Shutdown::Write)
     }

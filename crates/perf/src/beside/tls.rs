@@ -20,10 +20,14 @@ fn wrong(error: Error) -> io::Error {
 }
 
 /// Graviola's algorithms, and of its ciphers AES-128-GCM alone, as in the datagrams of nodes.
-fn provider() -> Arc<CryptoProvider> {
+fn provider() -> io::Result<Arc<CryptoProvider>> {
+    if !graviola::util::is_cpu_supported() {
+        let what = "TLS: this processor lacks instructions that the cipher's library needs: take --beside tcp";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+    }
     let mut provider = rustls_graviola::default_provider();
     provider.cipher_suites.retain(|suite| suite.suite() == CipherSuite::TLS13_AES_128_GCM_SHA256);
-    Arc::new(provider)
+    Ok(Arc::new(provider))
 }
 
 /// The key of a server, made at its start.
@@ -32,7 +36,7 @@ pub(super) struct Identity(Arc<ServerConfig>);
 
 impl Identity {
     pub(super) fn new() -> io::Result<Identity> {
-        let provider = provider();
+        let provider = provider()?;
         let mut bytes = [0; 256];
         let key = SigningKey::<P256>::generate().and_then(|key| Ok(key.to_pkcs8_der(&mut bytes)?.to_vec()));
         let key = key.map_err(|error| io::Error::other(format!("no key can be made: {error:?}")))?;
@@ -53,7 +57,7 @@ impl Identity {
 
 /// The client's side of a stream.
 pub(super) fn connect(stream: TcpStream) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
-    let provider = provider();
+    let provider = provider()?;
     let any = AnyKey(provider.signature_verification_algorithms);
     let config = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13]).map_err(wrong)?;
     let config = config.dangerous().with_custom_certificate_verifier(Arc::new(any)).with_no_client_auth();
