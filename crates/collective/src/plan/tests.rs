@@ -273,7 +273,7 @@ fn ranks_that_share_hosts_have_the_bits_of_the_direct_algorithm() {
                 for root in [0, ranks - 1] {
                     let wanted = check(collective, &mut direct, ranks, &hosts, count, root);
                     let bits = check(collective, &mut hierarchical, ranks, &hosts, count, root);
-                    assert_eq!(bits, wanted, "{collective:?} of {count} on {counts:?}, root {root}");
+                    assert!(bits == wanted, "{collective:?} of {count} on {counts:?}, root {root}");
                 }
             }
         }
