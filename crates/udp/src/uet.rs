@@ -14,6 +14,7 @@
 //! Driven in both directions against a running SUET: `bench/interop/README.md`; by recorded datagrams of it in tests.
 //! `docs/protocols/uet.md` says what is unproven.
 
+mod configured;
 mod flow;
 mod initiator;
 mod node;
@@ -485,6 +486,11 @@ impl Uet {
     /// The counters.
     pub fn counters(&self) -> Counters {
         self.shared.counters
+    }
+
+    /// The peers that have opened contexts, each once for each context.
+    pub fn peers(&self) -> impl Iterator<Item = SocketAddr> {
+        self.targets.values().map(|target| target.peer)
     }
 
     /// Contexts of ours, and those of peers.

@@ -216,6 +216,7 @@ impl Flow {
         let (psn, again) = (data.psn.extend(self.acknowledged), packet.flags.has(Flags::RETRANSMITTED));
         shared.counters.retransmissions += u64::from(again);
         shared.counters.sent += u64::from(data.length);
+        shared.counters.sent_again += if again { data.length.into() } else { 0 };
         self.sent = self.sent.max(psn + 1);
         self.timer.on_sent(now, psn, again);
     }

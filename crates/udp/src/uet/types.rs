@@ -168,6 +168,8 @@ pub struct Counters {
     pub received: u64,
     /// Bytes of payload sent, also again.
     pub sent: u64,
+    /// Bytes of payload sent again.
+    pub sent_again: u64,
     /// Marked packets that peers have reported.
     pub marks: u64,
 }
