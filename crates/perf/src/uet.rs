@@ -159,7 +159,7 @@ pub fn run(
         (options.bulk != 0, "bulk: layout uet has one context from a node to another: leave it out".to_string()),
         (
             sends && options.size > MESSAGE_MAX,
-            format!("size: a message that is answered has at most {MESSAGE_MAX} bytes"),
+            format!("size: layout uet answers messages of at most {MESSAGE_MAX} bytes: take fewer"),
         ),
     ] {
         if wrong {

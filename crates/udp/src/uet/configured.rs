@@ -14,7 +14,7 @@ const WINDOW: u32 = 512;
 const DOMAIN: u32 = 1;
 
 impl Node {
-    /// A node with the address, profile, payload, rate, round trip, key and protection of `config`, whose layout is
+    /// A node with the address, profile, payload, rate, round trip, timeout, key and protection of `config`, whose layout is
     /// [`Layout::Uet`]. With [`Protection::Encrypted`] all datagrams are sealed; the key of the domain comes from
     /// [`NodeConfig::secret`], and the node's number and epoch are random: 48 bits, which must not come twice under one
     /// key. [`Protection::None`] is for peers without security, as SUET.
@@ -27,6 +27,7 @@ impl Node {
         let own = Config {
             payload: config.payload as u16,
             probes: true,
+            timeout: config.retransmit_min,
             window: WINDOW,
             control: Control::Nscc { rate: config.rate, base_rtt: config.base_rtt },
             ..Config::default()

@@ -3,7 +3,7 @@
 
 use super::timer::Timer;
 use super::{Acks, ONLY, Shared};
-use strandway_proto::packet::{Data, Flags, Header, Psn};
+use strandway_proto::packet::{Data, Flags, Header, NackReason, Psn};
 use strandway_proto::{Endpoint, Handled, Message, MessageId, Packet, Ports, Span, Time};
 use strandway_wire::WireError;
 use strandway_wire::uet::codes::NackCode;
@@ -143,10 +143,17 @@ impl Flow {
             return;
         }
         self.went_back = Some(hole);
+        self.latest = self.latest.max(now);
         for psn in hole..self.sent {
             let about = Refused::Packet { psn: self.start.wrapping_add(psn as u32), source, target };
-            let lost = Nack { code: NackCode::TRIMMED, about, ..*nack };
-            self.hand_over(now, &Datagram { pds: Pds::Nack(lost), ses: Ses::None, payload: &[] });
+            let pds = Pds::Nack(Nack { code: NackCode::TRIMMED, about, ..*nack });
+            let read = uet::interpret(&pds, &Ses::None, 0, self.start, MessageId(0), Psn::new(hole));
+            let Some(mut packet) = read else { continue };
+            if let Header::Nack(engine) = &mut packet.header {
+                // One packet is lost, and for the others there was no room at the peer: no reason for a smaller window.
+                engine.reason = NackReason::NoResource;
+            }
+            self.endpoint.handle_packet(self.latest, &packet);
         }
     }
 

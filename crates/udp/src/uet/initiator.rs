@@ -74,8 +74,10 @@ pub(super) struct Initiator {
     readings: BTreeMap<u16, Reading>,
     /// When packets of responses arrived, by their number modulo the length.
     arrivals: [(u64, Time); ARRIVALS],
-    /// Clears that the peer has asked for.
+    /// Clears that the peer has asked for, or may have asked for in vain.
     clears: u32,
+    /// Clears that were sent since a read's data came last, without being asked for; and when the next one is due.
+    repeated: (u32, Time),
     stage: Stage,
     heard: Time,
 }
@@ -92,6 +94,7 @@ impl Initiator {
             readings: BTreeMap::new(),
             arrivals: [(u64::MAX, now); ARRIVALS],
             clears: 0,
+            repeated: (0, now),
             stage: Stage::Open,
             heard: now,
         }
@@ -195,6 +198,7 @@ impl Initiator {
         let Some(mut packet) = read else { return };
         packet.flags = packet.flags.with_if(arrival.marked, Flags::CE);
         self.arrivals[psn as usize % ARRIVALS] = (psn, now);
+        self.repeated = (0, now);
         let handled = self.flow.handle_data(now, &packet);
         // The engine tells of each message; a read counts its bytes itself.
         while self.flow.poll_event().is_some() {}
@@ -276,6 +280,19 @@ impl Initiator {
             return;
         }
         self.flow.handle_timeout(now);
+        if self.clear_due(shared).is_some_and(|at| at <= now) {
+            self.clears = self.clears.max(1);
+            self.repeated = (self.repeated.0 + 1, now);
+        }
+    }
+
+    /// When to send a clear that nobody has asked for: a target answers the first read of a context once it has got a
+    /// clear, which may be lost. If data are on their way, the clear is in vain.
+    fn clear_due(&self, shared: &Shared) -> Option<Time> {
+        let (count, since) = self.repeated;
+        let waits = !self.readings.is_empty() && self.posted.is_empty() && self.remote.is_some();
+        let wait = Span(shared.config.timeout.0.saturating_mul(1 << count.min(10)));
+        waits.then(|| since.max(self.heard) + wait)
     }
 
     /// Does it wait for an answer?
@@ -289,7 +306,7 @@ impl Initiator {
             Stage::Closing { at, .. } => Some(at),
             _ => None,
         };
-        [patience, close, self.flow.poll_timeout()].into_iter().flatten().min()
+        [patience, close, self.clear_due(shared), self.flow.poll_timeout()].into_iter().flatten().min()
     }
 
     /// Appends its next datagram; false if it has none.

@@ -252,3 +252,36 @@ fn system_error(error: Error) -> io::Error {
         other => io::Error::other(other),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Event;
+    use super::*;
+    use crate::socket::CE;
+    use strandway_proto::{Rate, Span};
+
+    #[test]
+    fn marks_of_the_network_come_back_to_the_sender() {
+        let control = Control::Nscc { rate: Rate::from_gbps(10), base_rtt: Span::from_us(100) };
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let address = address.parse().expect("an address");
+            let bind = |control| Node::bind(address, Config { control, ..Config::default() }).expect("a free port");
+            let (mut a, mut b) = (bind(control), bind(control));
+            assert_eq!([a.class, bind(Control::Fixed).class], [ECT, 0]);
+            // As if switches had marked every datagram.
+            a.class = CE;
+            let (now, to) = (a.now(), b.address().expect("an address"));
+            a.uet().send(now, to, None, vec![0; 100_000]);
+            let mut turns = 0;
+            while !matches!(a.uet().poll_event(), Some(Event::Completed { .. })) {
+                turns += 1;
+                assert!(turns < 30_000, "{:?}", a.uet().counters());
+                a.turn(Duration::from_millis(1)).expect("a socket");
+                b.turn(Duration::from_millis(1)).expect("a socket");
+            }
+            // A marked packet is acknowledged at once: 71 packets.
+            assert!(a.uet().counters().marks >= 71, "{:?}", a.uet().counters());
+            assert_eq!(b.uet().counters().marks, 0);
+        }
+    }
+}

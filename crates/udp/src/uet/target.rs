@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use strandway_proto::packet::{Data, Flags, Header, Psn};
 use strandway_proto::{Event as EngineEvent, Handled, MessageId, Packet, Time};
 use strandway_wire::uet::codes::{ControlKind, NackCode, Opcode, ResponseOpcode, ReturnCode};
-use strandway_wire::uet::pds::{Ack, Cause, Control, Mode, Nack, Request, Wish};
+use strandway_wire::uet::pds::{Ack, Cause, Context, Control, Mode, Nack, Request, Wish};
 use strandway_wire::uet::ses::{Answer, DataResponse, Place, Response, Standard};
 use strandway_wire::uet::{self, Datagram, Pds, Ses};
 
@@ -86,6 +86,10 @@ pub(super) struct Target {
     /// Answers to reads that have not arrived, from number `first` on.
     answers: VecDeque<Answering>,
     first: u32,
+    /// Reads whose answers wait until the peer has proven that it receives at its address: it has named our number of
+    /// the context. Without that, a request under a false address would send a victim many times its bytes.
+    unproven: Vec<Incoming>,
+    is_proven: bool,
     ended: bool,
     heard: Time,
 }
@@ -103,6 +107,8 @@ impl Target {
             causes: vec![None; CAUSES as usize],
             answers: VecDeque::new(),
             first: 0,
+            unproven: Vec::new(),
+            is_proven: false,
             ended: false,
             heard: now,
         }
@@ -124,12 +130,13 @@ impl Target {
 
     /// Has a message begun that is not delivered, or does an answer wait for its arrival?
     pub(super) fn is_busy(&self) -> bool {
-        !self.messages.is_empty() || !self.answers.is_empty()
+        !self.messages.is_empty() || !self.answers.is_empty() || !self.unproven.is_empty()
     }
 
     /// Bytes of messages and answers that it holds.
     pub(super) fn held(&self) -> usize {
-        let incoming: usize = self.messages.values().map(|incoming| incoming.bytes.len()).sum();
+        let incoming = self.messages.values().chain(&self.unproven);
+        let incoming: usize = incoming.map(|incoming| incoming.bytes.len()).sum();
         incoming + self.answers.iter().map(|answering| answering.bytes.len()).sum::<usize>()
     }
 
@@ -148,6 +155,14 @@ impl Target {
         shared: &mut Shared,
     ) -> Option<Vec<u8>> {
         self.heard = now;
+        if let Pds::Request(Request { target: Context::Known(_), .. })
+        | Pds::Control(Control { target: Context::Known(_), .. }) = datagram.pds
+        {
+            self.is_proven = true;
+            for read in std::mem::take(&mut self.unproven) {
+                self.answer_read(now, read, shared);
+            }
+        }
         match (&datagram.pds, &datagram.ses) {
             (Pds::Request(request), Ses::Standard(standard)) => {
                 let refused = self.handle_request(now, arrival, request, standard, datagram, shared).err()?;
@@ -340,7 +355,12 @@ impl Target {
     fn deliver(&mut self, now: Time, number: u32, incoming: Incoming, shared: &mut Shared) {
         if incoming.opcode == Opcode::READ && incoming.code == ReturnCode::OK {
             self.coming.retain(|_, known| *known != number);
-            return self.answer_read(now, incoming, shared);
+            if self.is_proven {
+                self.answer_read(now, incoming, shared);
+            } else {
+                self.unproven.push(incoming);
+            }
+            return;
         }
         shared.incoming -= incoming.bytes.len();
         if incoming.code != ReturnCode::OK || incoming.received != incoming.length {
@@ -431,7 +451,11 @@ impl Target {
         };
         let conversation = self.flow.conversation(self.numbers, self.mode, 0);
         let arrived = outcome.map(|outcome| outcome.at);
-        let pds = self.flow.acknowledgement(now, packet, &conversation, shared.config.acks, arrived).ok()?;
+        let mut pds = self.flow.acknowledgement(now, packet, &conversation, shared.config.acks, arrived).ok()?;
+        if let (Pds::Ack(ack), false) = (&mut pds, self.unproven.is_empty()) {
+            // Its clear names our number.
+            ack.wish = Wish::Clear;
+        }
         let ses = match (&pds, outcome) {
             (Pds::Ack(Ack { cause: Cause::Packet(_), .. }), Some(outcome)) => {
                 let answer = Answer { list: 0, opcode: ResponseOpcode::DEFAULT, code: outcome.code, job: 0 };

@@ -115,3 +115,44 @@ fn data_of_reads_and_messages_take_turns_and_a_read_gets_what_was_there() {
     }
     assert_eq!(pair.nodes.each_ref().map(|node| (node.contexts(), node.shared.incoming)), [([0, 0], 0); 2]);
 }
+
+/// Reads 100,000 bytes, while this datagram of the reader is lost.
+fn read(drop: usize) -> (Vec<Event>, usize) {
+    let mut pair = Pair::new([Config::default(), Config::default()], 0, 1);
+    pair.nodes[1].register(7, 0, pattern(100_000, 5));
+    pair.drops = vec![drop];
+    pair.nodes[0].read(pair.now, address(1), 7, 0, 100_000);
+    pair.nodes[0].close(address(1));
+    pair.run();
+    (pair.events[0].clone(), pair.sent[0].len())
+}
+
+#[test]
+fn a_reader_proves_that_it_receives_before_it_gets_data() {
+    let events =
+        [Event::Read { operation: Operation(1), bytes: pattern(100_000, 5) }, Event::Closed { peer: address(1) }];
+    // Whatever is lost: request, clear, or acknowledgements of data.
+    for drop in [usize::MAX, 0, 1, 2, 3] {
+        assert_eq!(read(drop).0, events, "without datagram {drop}");
+    }
+    // A request under a false address is acknowledged, and no more.
+    let mut target = Uet::new(Config::default());
+    target.register(7, 0, pattern(100_000, 5));
+    let mut now = Time::ZERO + Span::from_ms(1);
+    let mut other = Uet::new(Config::default());
+    other.read(now, address(1), 7, 0, 100_000);
+    let (_, request) = other.poll_transmit(now).expect("a request");
+    let mut sent = 0;
+    for _ in 0..1_000 {
+        target.handle_datagram(now, address(0), &request);
+        target.handle_timeout(now);
+        while let Some((_, bytes)) = target.poll_transmit(now) {
+            assert!(bytes.len() <= request.len());
+            sent += 1;
+        }
+        now = now + Span::from_ms(1);
+    }
+    assert_eq!(sent, 1_000, "one answer to each");
+    target.handle_timeout(now + Config::default().patience);
+    assert_eq!((target.contexts(), target.shared.incoming), ([0, 0], 0));
+}
