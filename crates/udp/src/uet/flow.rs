@@ -13,7 +13,7 @@ use strandway_wire::uet::{self, Conversation, Datagram, Pds, Ses};
 /// The unit of the service time in acknowledgements.
 const SERVICE_UNIT: Span = Span::from_ns(128);
 /// Where an acknowledgement without a bitmap has it: beyond all packets, so that nothing in it seems to be missing.
-const NO_BITMAP: u64 = 1 << 20;
+const NO_BITMAP: u64 = 1 << 22;
 
 /// An engine with one connection, in the numbers of its context.
 pub(super) struct Flow {

@@ -205,6 +205,13 @@ impl Initiator {
         if handled != Handled::Fresh {
             return;
         }
+        let code = response.answer.code;
+        if code != ReturnCode::OK {
+            if let Some(Reading { operation, .. }) = self.readings.remove(&response.request) {
+                shared.events.push_back(Event::Refused { operation, code });
+            }
+            return;
+        }
         let Some(reading) = self.readings.get_mut(&response.request) else { return };
         let from = response.offset as usize;
         let Some(place) = reading.bytes.get_mut(from..from.saturating_add(payload.len())) else { return };
@@ -226,7 +233,10 @@ impl Initiator {
         let index = usize::from(message.wrapping_sub(self.first as u16));
         if let Some(posted) = self.posted.get_mut(index).filter(|posted| !posted.refused) {
             posted.refused = true;
-            self.readings.remove(&message);
+            if self.readings.remove(&message).is_none() && posted.opcode == Opcode::READ {
+                // The answer has said it already.
+                return;
+            }
             shared.events.push_back(Event::Refused { operation: posted.operation, code });
         }
     }

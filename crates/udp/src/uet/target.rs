@@ -30,11 +30,12 @@ struct Incoming {
     code: ReturnCode,
 }
 
-/// The bytes that a read asked for.
+/// The bytes that a read asked for, or none and the reason.
 struct Answering {
     /// The number of its request.
     request: u16,
     bytes: Vec<u8>,
+    code: ReturnCode,
 }
 
 /// The message that a packet belongs to, for its response.
@@ -48,10 +49,10 @@ struct Outcome {
     code: ReturnCode,
 }
 
-/// Bytes of memory that a message needs until it is delivered.
-fn held(standard: &Standard) -> usize {
+/// Bytes of memory that a message needs until it is delivered or answered.
+fn held(standard: &Standard, code: ReturnCode) -> usize {
     let keeps = matches!(standard.common.opcode, Opcode::SEND | Opcode::TAGGED_SEND | Opcode::READ);
-    if keeps { standard.length as usize } else { 0 }
+    if keeps && code == ReturnCode::OK { standard.length as usize } else { 0 }
 }
 
 /// The outcome of a message.
@@ -258,7 +259,7 @@ impl Target {
         let known = self.coming.get(&standard.message).copied();
         let begun = known.filter(|_| psn >= next).and_then(|number| self.messages.get(&number));
         let code = begun.map_or_else(|| judge(standard, shared), |incoming| incoming.code);
-        if begun.is_none() && psn >= next && held(standard) > shared.config.incoming_max - shared.incoming {
+        if begun.is_none() && psn >= next && held(standard, code) > shared.config.incoming_max - shared.incoming {
             return Err(NackCode::NO_RESOURCE);
         }
         if psn < next + CAUSES / 2 {
@@ -285,7 +286,7 @@ impl Target {
 
     /// A message begins with whichever packet of it comes first: all have its length and place.
     fn begin(&mut self, standard: &Standard, code: ReturnCode, shared: &mut Shared) {
-        let bytes = vec![0; held(standard)];
+        let bytes = vec![0; held(standard, code)];
         shared.incoming += bytes.len();
         let incoming = Incoming {
             opcode: standard.common.opcode,
@@ -353,7 +354,7 @@ impl Target {
 
     /// A message is there as a whole.
     fn deliver(&mut self, now: Time, number: u32, incoming: Incoming, shared: &mut Shared) {
-        if incoming.opcode == Opcode::READ && incoming.code == ReturnCode::OK {
+        if incoming.opcode == Opcode::READ {
             self.coming.retain(|_, known| *known != number);
             if self.is_proven {
                 self.answer_read(now, incoming, shared);
@@ -381,18 +382,23 @@ impl Target {
         });
     }
 
-    /// Sends the bytes that a read asks for, as they are now.
+    /// Sends the bytes that a read asks for, as they are now, or the reason why there are none: the response in the
+    /// acknowledgement of its request may be lost.
     fn answer_read(&mut self, now: Time, incoming: Incoming, shared: &mut Shared) {
-        let Incoming { mut bytes, message, key, offset, .. } = incoming;
+        let Incoming { mut bytes, message, key, offset, mut code, .. } = incoming;
         let region = shared.regions.get_mut(&key);
         match region.and_then(|region| region.place(offset, 0..bytes.len())) {
             Some(place) => bytes.copy_from_slice(place),
-            // The memory has another length since. The request is acknowledged already, so the answer is zeros.
-            None => bytes.fill(0),
+            None if code == ReturnCode::OK => {
+                // The memory is another one since.
+                shared.incoming -= bytes.len();
+                (bytes, code) = (Vec::new(), ReturnCode::BAD_ADDRESS);
+            }
+            None => {}
         }
         let id = self.first.wrapping_add(self.answers.len() as u32);
         self.flow.post(now, MessageId(id), bytes.len() as u64);
-        self.answers.push_back(Answering { request: message, bytes });
+        self.answers.push_back(Answering { request: message, bytes, code });
     }
 
     pub(super) fn handle_timeout(&mut self, now: Time) {
@@ -427,7 +433,7 @@ impl Target {
         let (pds, _, payload) = uet::translate(packet, &conversation).ok()?;
         let from = data.offset.get() as usize;
         let response = DataResponse {
-            answer: Answer { list: 0, opcode: ResponseOpcode::WITH_DATA, code: ReturnCode::OK, job: 0 },
+            answer: Answer { list: 0, opcode: ResponseOpcode::WITH_DATA, code: answering.code, job: 0 },
             message: data.message.0 as u16,
             generation: 0,
             request: answering.request,

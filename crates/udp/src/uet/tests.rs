@@ -106,6 +106,8 @@ fn exchange(configs: [Config; 2], loss: u32, seed: u64) -> [Counters; 2] {
     let reads = [(0x10, 50_000), (0x20, 0), (0x30, 1_416)];
     let reads =
         reads.map(|(at, length)| (pair.nodes[0].read(pair.now, address(1), 0x42, 0x1000 + at, length), at, length));
+    let refused = [(0x43, ReturnCode::BAD_KEY), (0x42, ReturnCode::BAD_ADDRESS)]
+        .map(|(key, code)| (pair.nodes[0].read(pair.now, address(1), key, 0, 500), code));
     pair.nodes[1].send(pair.now, address(0), None, pattern(3_000, 3));
     pair.nodes[0].close(address(1));
     pair.nodes[1].close(address(0));
@@ -127,6 +129,10 @@ fn exchange(configs: [Config; 2], loss: u32, seed: u64) -> [Counters; 2] {
         // A read finds what was written before.
         let bytes = pattern(50_000, 9)[at as usize - 0x10..][..length as usize].to_vec();
         assert!(pair.events[0].contains(&Event::Read { operation, bytes }), "{at}");
+    }
+    for (operation, code) in refused {
+        let told = pair.events[0].iter().filter(|event| **event == Event::Refused { operation, code }).count();
+        assert_eq!(told, 1, "{operation:?}");
     }
     let (from, bytes) = (address(1), pattern(3_000, 3));
     assert!(pair.events[0].contains(&Event::Message { from, tag: None, header_data: None, bytes }));
