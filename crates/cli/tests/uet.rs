@@ -131,7 +131,7 @@ fn refused(arguments: &[&str], words: &[&str]) {
 }
 
 #[test]
-fn what_the_layout_lacks_is_refused_with_a_remedy() {
+fn settings_that_the_layout_lacks_are_refused_with_a_remedy() {
     let folder = Folder::new("lacks");
     let two = ["--plane", "127.0.0.1:0", "--plane", "127.0.0.1:0"];
     refused(&[&["perf", "server", "--layout", "uet"], &two[..]].concat(), &["layout uet", "2 planes", "one address"]);
@@ -159,6 +159,6 @@ fn what_the_layout_lacks_is_refused_with_a_remedy() {
     }
     // Programs with connections of ours do not have it.
     let file = folder.node(&["127.0.0.1:0"], "");
-    refused(&["copy", "serve", "--node", text(&file), text(&folder.0)], &["layout uet", "others take frame"]);
+    refused(&["copy", "--serve", text(&folder.0), "--node", text(&file)], &["layout uet", "others take frame"]);
     refused(&["fabric", "up", "any.toml", "--layout", "uet"], &["--layout uet", "SRv6", "take frame or mrc"]);
 }

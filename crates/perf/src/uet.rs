@@ -62,7 +62,7 @@ pub fn serve(
         while let Some(event) = node.uet().poll_event() {
             answer(node, event);
         }
-        tell_of_peers(node, &mut peers, &mut tell);
+        report_peers(node, &mut peers, &mut tell);
     }
 }
 
@@ -78,7 +78,7 @@ fn answer(node: &mut Node, event: Event) {
 }
 
 /// Reports peers whose first context has opened, or whose last one is gone.
-fn tell_of_peers(node: &mut Node, known: &mut BTreeMap<SocketAddr, usize>, tell: &mut impl FnMut(Served)) {
+fn report_peers(node: &mut Node, known: &mut BTreeMap<SocketAddr, usize>, tell: &mut impl FnMut(Served)) {
     if node.uet().contexts()[1] == known.values().sum() {
         return;
     }

@@ -110,13 +110,14 @@ impl Flow {
     /// An acknowledgement that reports no packet beyond the last one.
     pub(super) fn handle_ack(&mut self, now: Time, ack: &Ack, datagram: &Datagram<'_>) {
         let (reported, service) = (self.reported(ack), service_time(ack));
-        // The round trip is that of the network: the peer says how long it took itself.
-        let now = Time(now.0.saturating_sub(service.0)).max(self.latest);
         self.timer.on_heard();
         if let Some(psn) = ack.acked_psn().filter(|_| !ack.retransmitted) {
             let psn = Psn::new(psn.wrapping_sub(self.start).into()).extend(self.acknowledged);
             self.timer.on_acked(now, psn);
         }
+        // Timeouts wait for the peer, too; congestion control wants the network's round trip, so the peer says how long
+        // it took itself.
+        let now = Time(now.0.saturating_sub(service.0)).max(self.latest);
         self.follow(now);
         self.hand_over(now, datagram);
         self.acknowledged = self.acknowledged.max(reported);

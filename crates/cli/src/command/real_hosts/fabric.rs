@@ -98,8 +98,8 @@ fn asked(args: &FabricBuildArgs) -> Result<Options, Failure> {
 }
 
 fn up(args: &FabricUpArgs) -> Result<(), Failure> {
-    let scenario = load_with(&args.scenario, &args.set)?;
     let options = asked(&args.build)?;
+    let scenario = load_with(&args.scenario, &args.set)?;
     let name = &args.fabric.name;
     let show = |text: &str| {
         if !args.quiet {
