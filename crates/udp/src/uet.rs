@@ -5,16 +5,16 @@
 //! fixed window) are those of [`strandway_proto::Endpoint`], one for each end of a delivery context. This module has
 //! UET's own part around it: opening by the first packet, messages, responses, clearing and closing.
 //!
-//! A context goes one way, as SUET has it: who sends first opens one, and the peer opens another for its own messages.
-//! Only the data of reads go back in it. Sends need no receive that is posted before: a message arrives whole, as an
-//! event. Atomic operations, rendezvous and credit are not here; a request of this kind gets the response "not
-//! supported". Nothing is authenticated
-//! unless the node is bound with [`Node::bind_sealed`].
+//! A context goes one way, as SUET has it: who sends first opens one, and the peer opens another for its own messages;
+//! only the data of reads go back in it. Sends need no receive that is posted before: a message arrives whole, as an
+//! event. Atomic operations, rendezvous and credit are answered with "not supported". Nothing is authenticated unless
+//! the node is bound with [`Node::bind_sealed`].
 //!
 //! Driven in both directions against a running SUET: `bench/interop/README.md`; by recorded datagrams of it in tests.
 //! `docs/protocols/uet.md` says what is unproven.
 
 mod configured;
+mod datagram;
 mod flow;
 mod initiator;
 mod node;
@@ -32,6 +32,7 @@ pub use strandway_wire::uet::codes::{NackCode, ReturnCode};
 pub use strandway_wire::uet::pds::Mode;
 pub use types::{Acks, Arrival, Config, Control, Counters, Event, Operation};
 
+use datagram::{nack, write, written};
 use flow::Flow;
 use initiator::Initiator;
 use shared::{Region, Shared};
@@ -41,7 +42,7 @@ use std::sync::Arc;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{ConnectionId, Span, Time};
 use strandway_wire::uet::pds::{Context, Nack, Refused};
-use strandway_wire::uet::{self, Datagram, Pds, Ses};
+use strandway_wire::uet::{self, Datagram, Pds};
 use target::Target;
 
 /// The engine's number for the only connection of its endpoint.
@@ -497,23 +498,4 @@ impl Uet {
     pub fn contexts(&self) -> [usize; 2] {
         [self.initiators.len(), self.targets.len()]
     }
-}
-
-/// A NACK with the numbers of the context at its sender and its receiver.
-fn nack(psn: u32, [source, target]: [u16; 2], code: NackCode) -> Vec<u8> {
-    let about = Refused::Packet { psn, source, target };
-    let nack = Nack { marked: false, retransmitted: false, code, vendor: 0, about, payload: 0, extended: None };
-    written(&Datagram { pds: Pds::Nack(nack), ses: Ses::None, payload: &[] })
-}
-
-/// The bytes of a datagram whose numbers fit.
-fn written(datagram: &Datagram<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    write(datagram, &mut bytes);
-    bytes
-}
-
-/// Appends a datagram whose numbers fit.
-fn write(datagram: &Datagram<'_>, out: &mut Vec<u8>) {
-    uet::encode(datagram, out).expect("every number fits");
 }
