@@ -67,6 +67,17 @@ fn once_ends_the_server_with_its_client() {
     assert!(child.wait().expect("it ends").success());
 }
 
+#[test]
+fn a_client_in_the_clear_gets_no_answer_of_a_sealed_server() {
+    let (mut child, at, _lines) = listening(&SERVER);
+    let output = strandway(&[&CLIENT[..], &[&at, "--protection", "none", "--seconds", "0.3"]].concat()).output();
+    let output = output.expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && said.contains("same key and --protection"), "{said}");
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+}
+
 /// A folder with a key, removed at its end.
 struct Folder(PathBuf);
 

@@ -129,6 +129,8 @@ pub enum PerfError {
     Stalled,
     /// Bytes arrived changed, in the message of this number, counted from 0.
     Corrupt(u64),
+    /// A server of Ultra Ethernet Transport has not answered at all.
+    Silent,
     /// The peer refused a message or ended the context; the text says why.
     Refused(&'static str),
     /// An option is out of its range; the text says which, and the range.
@@ -146,6 +148,9 @@ impl fmt::Display for PerfError {
             PerfError::Corrupt(number) => {
                 write!(f, "message {number} arrived with changed contents: please report this")
             }
+            PerfError::Silent => f.write_str(
+                "no answer: is `strandway perf server --layout uet` running there, with the same key and --protection?",
+            ),
             PerfError::Refused(why) => {
                 write!(f, "the server refused a message: {why}; is `strandway perf server --layout uet` running there?")
             }

@@ -24,6 +24,8 @@ pub const DIGEST: u64 = 0x5357_0002;
 pub const MESSAGE_MAX: u64 = 1 << 28;
 /// A measurement in which nothing has finished for this long has failed; ours.
 const STALL: Duration = Duration::from_secs(10);
+/// A server that has not answered for this long is not there; ours.
+const SILENCE: Duration = Duration::from_secs(3);
 /// How long a client waits for the end of its context; ours.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// The most round trips that are kept; ours, 8 MB.
@@ -195,6 +197,10 @@ pub fn run(
             }
             run.rtts[0].clear();
             last = next;
+        }
+        let is_silent = !run.node.uet().has_answered(to);
+        if is_silent && (over || now - began > SILENCE) && !stop() {
+            return Err(PerfError::Silent);
         }
         if over {
             break;

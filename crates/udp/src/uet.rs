@@ -18,6 +18,7 @@ mod datagram;
 mod flow;
 mod initiator;
 mod node;
+mod observe;
 mod sealed;
 mod shared;
 mod target;
@@ -477,25 +478,5 @@ impl Uet {
     pub fn poll_timeout(&self) -> Option<Time> {
         let initiators = self.initiators.values().filter_map(|initiator| initiator.poll_timeout(&self.shared));
         initiators.chain(self.targets.values().filter_map(|target| target.poll_timeout(&self.shared))).min()
-    }
-
-    /// Bytes with headers that the open context to a peer may have in flight, if it has one.
-    pub fn window(&self, to: SocketAddr) -> Option<u64> {
-        self.open.get(&to).and_then(|number| self.initiators.get(number)).map(Initiator::window)
-    }
-
-    /// The counters.
-    pub fn counters(&self) -> Counters {
-        self.shared.counters
-    }
-
-    /// The peers that have opened contexts, each once for each context.
-    pub fn peers(&self) -> impl Iterator<Item = SocketAddr> {
-        self.targets.values().map(|target| target.peer)
-    }
-
-    /// Contexts of ours, and those of peers.
-    pub fn contexts(&self) -> [usize; 2] {
-        [self.initiators.len(), self.targets.len()]
     }
 }

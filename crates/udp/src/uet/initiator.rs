@@ -124,6 +124,11 @@ impl Initiator {
         }
     }
 
+    /// Has the peer answered?
+    pub(super) fn is_answered(&self) -> bool {
+        self.remote.is_some()
+    }
+
     /// Bytes that may be in flight.
     pub(super) fn window(&self) -> u64 {
         self.flow.window()
