@@ -22,5 +22,6 @@ mod paths;
 mod sweeps;
 mod switch;
 mod switch_chaos;
+mod uet;
 mod watch;
 mod wire;

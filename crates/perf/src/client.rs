@@ -175,7 +175,7 @@ pub(super) fn measure(
     Ok(whole)
 }
 
-fn check(options: &Options) -> Result<(), PerfError> {
+pub(super) fn check(options: &Options) -> Result<(), PerfError> {
     let wrong = |what: String| Err(PerfError::Option(what));
     if !(1..=SIZE_MAX).contains(&options.size) {
         return wrong(format!("a size of {} bytes: take 1 byte to 1 GiB", options.size));

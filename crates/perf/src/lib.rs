@@ -2,13 +2,14 @@
 //!
 //! For bandwidth, the client writes into the server's memory, again and again; in the bidirectional mode the server
 //! does the same. For latency, it writes a message and waits until the server has written it back. To verify, it waits
-//! for the server's digest of the message. [`serve`] answers any number of clients. [`run_beside`] measures TCP and TLS
-//! between the same hosts.
+//! for the server's digest of the message. [`serve`] answers any number of clients. [`uet`] has both sides for nodes of
+//! Ultra Ethernet Transport. [`run_beside`] measures TCP and TLS between the same hosts.
 
 mod beside;
 mod client;
 mod server;
 mod threads;
+pub mod uet;
 
 pub use beside::{BESIDE_ECHO_MAX, BesideError, BesideResult, BesideServer, Rival, run_beside};
 pub use client::{run, run_to_shard};
@@ -130,6 +131,10 @@ pub enum PerfError {
     Stalled,
     /// Bytes arrived changed, in the message of this number, counted from 0.
     Corrupt(u64),
+    /// A server of Ultra Ethernet Transport has not answered at all.
+    Silent,
+    /// The peer refused a message or ended the context; the text says why.
+    Refused(&'static str),
     /// An option is out of its range; the text says which, and the range.
     Option(String),
 }
@@ -145,6 +150,12 @@ impl fmt::Display for PerfError {
             PerfError::Corrupt(number) => {
                 write!(f, "message {number} arrived with changed contents: please report this")
             }
+            PerfError::Silent => f.write_str(
+                "no answer: is `strandway perf server --layout uet` running there, with the same key and --protection?",
+            ),
+            PerfError::Refused(why) => {
+                write!(f, "the server refused a message: {why}; is `strandway perf server --layout uet` running there?")
+            }
             PerfError::Option(what) => f.write_str(what),
         }
     }
@@ -155,6 +166,12 @@ impl std::error::Error for PerfError {}
 impl From<Error> for PerfError {
     fn from(error: Error) -> PerfError {
         PerfError::Call(error)
+    }
+}
+
+impl From<std::io::Error> for PerfError {
+    fn from(error: std::io::Error) -> PerfError {
+        PerfError::Call(Error::Wait(error))
     }
 }
 

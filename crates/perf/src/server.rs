@@ -11,7 +11,7 @@ use strandway_udp::address::shown;
 use strandway_udp::{Completion, Connection, Error, Node, PlaneCounters, Reason, Region, RemoteRegion};
 
 /// The longest time between two questions of `stop`.
-const LOOK: Duration = Duration::from_millis(50);
+pub(super) const LOOK: Duration = Duration::from_millis(50);
 /// The shortest time between two reports of refused hellos.
 const REFUSALS: Duration = Duration::from_secs(1);
 

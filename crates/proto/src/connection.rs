@@ -519,6 +519,12 @@ impl Connection {
         }
     }
 
+    /// See [`crate::Endpoint::set_timeout`].
+    pub(crate) fn set_timeout(&mut self, now: Time, timeout: Span) {
+        self.reliability.set_timeout(now, timeout);
+        self.refresh_outlook();
+    }
+
     pub(crate) fn handle_timeout(&mut self, now: Time, reply: Replies<'_>) {
         if self.outlook.deadline <= now {
             self.reliability.on_timeout(now);

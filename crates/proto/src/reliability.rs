@@ -343,6 +343,13 @@ impl AnyReliability {
         }
     }
 
+    /// See [`crate::Endpoint::set_timeout`].
+    pub(crate) fn set_timeout(&mut self, now: Time, timeout: Span) {
+        if let AnyReliability::SelectiveRepeat(sender) = self {
+            sender.set_timeout(now, timeout);
+        }
+    }
+
     /// For a repair scheme: tells the sender that the receiver counts arriving packets. Must be the first call.
     pub(crate) fn count_arrivals(&mut self, environment: &Environment) {
         if let AnyReliability::Repair(sender) = self {

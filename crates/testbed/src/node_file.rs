@@ -39,6 +39,7 @@ pub struct NodeFile {
     /// The profile, named as in [`strandway_lab::Scenario`] files.
     pub profile: String,
     /// The bytes of datagrams that move data. MRC's layout has no room for a seal, so its nodes have protection `none`.
+    /// UET's is for nodes with one plane and without SRv6.
     pub layout: Layout,
     /// Payload bytes of a full packet.
     pub payload: u32,
@@ -100,7 +101,7 @@ impl NodeFile {
         config.planes.clone_from(&self.planes);
         config.devices.clone_from(&self.devices);
         config.layout = self.layout;
-        if self.layout != Layout::Frame {
+        if let Layout::Mrc { .. } = self.layout {
             config.protection = Protection::None;
         }
         config.payload = self.payload;
@@ -182,6 +183,9 @@ fn read(sink: &Sink, root: &Table) -> Option<NodeFile> {
         Ok(_) => {}
     }
     let layout = layout(&section);
+    if layout == Layout::Uet && root.contains_key("srv6") {
+        section.wrong("layout", "has no SRv6 paths", "leave [srv6] out, or write \"frame\"");
+    }
     let payload = section.count("payload", 64, PAYLOAD_MAX).unwrap_or(4096);
     let rate = section.rate("rate");
     missing("rate", "\"1 Gbps\"");
@@ -308,16 +312,16 @@ fn denied(section: &Section<'_>) -> Vec<Element> {
 /// `layout` and the UDP port of MRC's, `mrc_port`.
 fn layout(section: &Section<'_>) -> Layout {
     let port = section.count("mrc_port", 1, u64::from(u16::MAX)).map(|port| port as u16);
-    match section.text("layout").as_deref() {
-        Some("mrc") => Layout::Mrc { port: port.unwrap_or(ocp::PORT) },
-        Some("frame") | None => {
+    match section.text("layout").as_deref().unwrap_or("frame") {
+        "mrc" => Layout::Mrc { port: port.unwrap_or(ocp::PORT) },
+        name @ ("frame" | "uet") => {
             if port.is_some() {
                 section.wrong("mrc_port", "is for MRC's layout", "write layout = \"mrc\", or leave it out");
             }
-            Layout::Frame
+            if name == "uet" { Layout::Uet } else { Layout::Frame }
         }
-        Some(_) => {
-            section.wrong("layout", "is no layout of datagrams", "write \"frame\" (ours) or \"mrc\"");
+        _ => {
+            section.wrong("layout", "is no layout of datagrams", "write \"frame\" (ours), \"mrc\" or \"uet\"");
             Layout::Frame
         }
     }
@@ -439,11 +443,15 @@ impl fmt::Display for NodeFile {
             writeln!(f, "key = {}", text(&key.display().to_string()))?;
         }
         writeln!(f, "profile = {}", text(&self.profile))?;
-        if let Layout::Mrc { port } = self.layout {
-            writeln!(f, "layout = \"mrc\"")?;
-            if port != ocp::PORT {
-                writeln!(f, "mrc_port = {port}")?;
+        match self.layout {
+            Layout::Frame => {}
+            Layout::Mrc { port } => {
+                writeln!(f, "layout = \"mrc\"")?;
+                if port != ocp::PORT {
+                    writeln!(f, "mrc_port = {port}")?;
+                }
             }
+            Layout::Uet => writeln!(f, "layout = \"uet\"")?,
         }
         writeln!(f, "payload = {}", self.payload)?;
         writeln!(f, "rate = \"{} bps\"", self.rate.0)?;

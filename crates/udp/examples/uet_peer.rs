@@ -9,7 +9,7 @@
 //! Both ends need the same `--op`, `--bytes`, `--count` and `--slots`. Message `i` consists of words of 8 bytes, least
 //! significant byte first: word `w` of it is `w * 0x9E3779B97F4A7C15 ^ (i * 0xD1B54A32D192ED03 + 0x1234567)`, modulo
 //! 2^64, with `i` modulo `--slots`. A write goes to memory key 0x42, offset `(i % slots) * bytes`, and brings `i` as
-//! header data; a tagged send has the tag `i`. At the end a tagged send of 8 bytes with tag 0xD0E follows, once all
+//! header data; a tagged send has the tag `i`; a read gets what a write would put there. At the end a tagged send of 8 bytes with tag 0xD0E follows, once all
 //! others have arrived. `bench/interop/README.md` has the runs against others. `--seal` seals all datagrams with a key
 //! that is no secret, to measure what that costs; both ends need it, with different numbers.
 
@@ -17,8 +17,8 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use strandway_proto::Span;
-use strandway_udp::uet::{Acks, Config, Event, Mode, Node, Security};
+use strandway_proto::{Rate, Span};
+use strandway_udp::uet::{Acks, Config, Control, Event, Mode, Node, Security};
 use strandway_udp::uet_security::{Domain, Mode as DomainMode, Rekey};
 
 /// The key of the memory that is written.
@@ -30,15 +30,18 @@ const LINGER: Duration = Duration::from_secs(2);
 /// A peer that has been silent for this long after its close has got the answer.
 const SILENCE: Duration = Duration::from_millis(300);
 
-const USAGE: &str = "usage: uet_peer --listen ADDRESS | --connect ADDRESS [--from ADDRESS] [--op write|send|tagged]
+const USAGE: &str =
+    "usage: uet_peer --listen ADDRESS | --connect ADDRESS [--from ADDRESS] [--op write|send|tagged|read]
   [--bytes N] [--count N] [--slots N] [--under-way N] [--mode rud|rod] [--acks plain|selective] [--window N]
-  [--payload N] [--check yes|no] [--seal IDENTIFIER] [--timeout-us N] [--limit-s N]";
+  [--payload N] [--check yes|no] [--seal IDENTIFIER] [--timeout-us N] [--limit-s N]
+  [--control fixed|nscc] [--rate-gbps N] [--rtt-us N] [--probes yes|no]";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Op {
     Write,
     Send,
     Tagged,
+    Read,
 }
 
 /// The terms of both ends.
@@ -86,6 +89,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     config.incoming_max = 5 << 30;
     let (op, limit) = (Op::Write, Duration::from_secs(60));
     let mut plan = Plan { op, bytes: 1 << 20, count: 64, slots: 0, under_way: 16, limit, checks: true };
+    let (mut nscc, mut rate, mut base_rtt) = (false, Rate::from_gbps(40), Span::from_us(100));
     let mut arguments = std::env::args().skip(1);
     while let Some(flag) = arguments.next() {
         let value = arguments.next().ok_or(format!("{flag} needs a value\n{USAGE}"))?;
@@ -98,6 +102,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             ("--op", "write") => plan.op = Op::Write,
             ("--op", "send") => plan.op = Op::Send,
             ("--op", "tagged") => plan.op = Op::Tagged,
+            ("--op", "read") => plan.op = Op::Read,
+            ("--control", "fixed" | "nscc") => nscc = value == "nscc",
+            ("--rate-gbps", _) => rate = Rate::from_gbps(number()?),
+            ("--rtt-us", _) => base_rtt = Span::from_us(number()?),
+            ("--probes", "yes" | "no") => config.probes = value == "yes",
             ("--bytes", _) => plan.bytes = number()? as usize,
             ("--count", _) => plan.count = number()?,
             ("--slots", _) => plan.slots = number()?,
@@ -117,6 +126,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     plan.slots = if plan.slots == 0 { plan.count } else { plan.slots.min(plan.count) };
     config.seed = std::process::id().into();
+    config.control = if nscc { Control::Nscc { rate, base_rtt } } else { Control::Fixed };
     let bind = |at| match identifier {
         Some(identifier) => Node::bind_sealed(at, config, security(identifier)),
         None => Node::bind(at, config),
@@ -141,7 +151,7 @@ fn security(identifier: u32) -> Security {
 fn send(mut node: Node, to: SocketAddr, plan: &Plan) -> Result<(), Box<dyn Error>> {
     let contents: Vec<Arc<Vec<u8>>> = (0..plan.slots).map(|slot| plan.contents(slot)).collect();
     let began = Instant::now();
-    let (mut posted, mut arrived, mut refused) = (0, 0, 0);
+    let (mut posted, mut arrived, mut refused, mut wrong) = (0, 0, 0, 0);
     while arrived < plan.count {
         while posted < plan.count && posted - arrived < plan.under_way {
             let (now, bytes) = (node.now(), contents[(posted % plan.slots) as usize].clone());
@@ -149,6 +159,7 @@ fn send(mut node: Node, to: SocketAddr, plan: &Plan) -> Result<(), Box<dyn Error
                 Op::Write => node.uet().write(now, to, KEY, plan.place(posted) as u64, Some(posted), bytes),
                 Op::Send => node.uet().send(now, to, None, bytes),
                 Op::Tagged => node.uet().send(now, to, Some(posted), bytes),
+                Op::Read => node.uet().read(now, to, KEY, plan.place(posted) as u64, plan.bytes as u32),
             };
             posted += 1;
         }
@@ -156,6 +167,10 @@ fn send(mut node: Node, to: SocketAddr, plan: &Plan) -> Result<(), Box<dyn Error
         while let Some(event) = node.uet().poll_event() {
             match event {
                 Event::Completed { .. } => arrived += 1,
+                Event::Read { operation, bytes } => {
+                    wrong += plan.wrong(operation.0 - 1, &bytes);
+                    arrived += 1;
+                }
                 Event::Refused { .. } => (arrived, refused) = (arrived + 1, refused + 1),
                 other => return Err(format!("after {arrived} messages: {other:?}").into()),
             }
@@ -168,6 +183,9 @@ fn send(mut node: Node, to: SocketAddr, plan: &Plan) -> Result<(), Box<dyn Error
     let counters = node.uet().counters();
     let rate = plan.bytes as f64 * plan.count as f64 / took / 1e6;
     println!("sent {} x {} in {took:.4} s: {rate:.1} MB/s, refused {refused}, {counters:?}", plan.count, plan.bytes);
+    if wrong > 0 {
+        return Err(format!("{wrong} reads with wrong contents").into());
+    }
     let now = node.now();
     node.uet().send(now, to, Some(END), vec![0; 8]);
     node.uet().close(to);
@@ -188,11 +206,16 @@ fn send(mut node: Node, to: SocketAddr, plan: &Plan) -> Result<(), Box<dyn Error
 
 /// Receives all messages, checks them, and waits for the close.
 fn receive(mut node: Node, plan: &Plan) -> Result<(), Box<dyn Error>> {
-    node.uet().register(KEY, 0, vec![0; plan.slots as usize * plan.bytes]);
+    let mut memory = vec![0; plan.slots as usize * plan.bytes];
+    let reads = plan.op == Op::Read;
+    for (slot, place) in memory.chunks_mut(plan.bytes).enumerate().filter(|_| reads) {
+        place.copy_from_slice(&plan.contents(slot as u64));
+    }
+    node.uet().register(KEY, 0, memory);
     println!("listening at {}", node.address()?);
     let (began, mut first) = (Instant::now(), None);
     let (mut arrived, mut wrong, mut ended, mut unordered) = (0, 0, false, 0);
-    while arrived < plan.count || !ended {
+    while (arrived < plan.count && !reads) || !ended {
         node.turn(Duration::from_millis(10))?;
         while let Some(event) = node.uet().poll_event() {
             first.get_or_insert_with(Instant::now);

@@ -46,6 +46,10 @@ const SACK: u32 = 36;
 /// Payload bytes of a full packet: the least and the most.
 const PAYLOAD_MIN: u32 = 64;
 const PAYLOAD_MAX: u32 = 60_000;
+/// Bytes of UET's headers in a data packet: request and standard header.
+const UET: u32 = 12 + 44;
+/// Bytes of a seal of UET: security header and tag.
+const UET_SEAL: u32 = 16 + 16;
 /// The largest range of PSNs in MRC's layout: offsets have 16 bits with a sign, and ranges come in units of 128.
 const OFFSET_MAX: u32 = 255 * 128;
 /// A host may leave its sockets unread for this long without a loss: ours, half a slice of the scheduler.
@@ -225,8 +229,10 @@ impl Config {
 
     /// Bytes of a full packet beyond its payload, IPv6 and UDP headers included.
     pub fn overhead(&self) -> u32 {
-        if let Layout::Mrc { .. } = self.layout {
-            return IPV6 + ocp::WRITE_MAX as u32;
+        match self.layout {
+            Layout::Frame => {}
+            Layout::Mrc { .. } => return IPV6 + ocp::WRITE_MAX as u32,
+            Layout::Uet => return IP_UDP + UET + if self.protection == Protection::None { 0 } else { UET_SEAL },
         }
         let headers = match self.profile.reliability {
             // Parts have no descriptor: their transport header says where they belong.
@@ -253,7 +259,7 @@ impl Config {
         profile.transport.mtu = self.payload;
         profile.transport.header = self.overhead();
         profile.transport.control = match self.layout {
-            Layout::Frame => IP_UDP + (HEADER + self.protection.tag_bytes()) as u32 + 44,
+            Layout::Frame | Layout::Uet => IP_UDP + (HEADER + self.protection.tag_bytes()) as u32 + 44,
             Layout::Mrc { .. } => IPV6 + (ocp::FIXED + ocp::ICRC) as u32 + SACK,
         };
         profile.adapt_to(&HostTraits {
@@ -383,7 +389,15 @@ impl Config {
 
     /// Can data travel in this layout?
     fn check_layout(&self) -> Result<(), Error> {
-        let Layout::Mrc { port } = self.layout else { return Ok(()) };
+        let port = match self.layout {
+            Layout::Frame => return Ok(()),
+            Layout::Mrc { port } => port,
+            Layout::Uet => {
+                let what = "it has no connections of ours, and so no reads of groups, copies or collectives: `strandway \
+                            perf` and `strandway node` take it, programs take strandway_udp::uet::Node; others take frame";
+                return Err(Error::Config(format!("layout uet: {what}")));
+            }
+        };
         let wrong = |what: &str| Err(Error::Config(format!("layout mrc: {what}")));
         if self.protection != Protection::None {
             return wrong("MRC's datagrams have no room for a seal: take protection none, or our own layout");

@@ -51,6 +51,10 @@ pub enum Layout {
         /// The UDP port of all NICs: [`strandway_wire::ocp::PORT`] unless the site has another one.
         port: u16,
     },
+    /// Ultra Ethernet Transport's ([`strandway_wire::uet`]), over UDP, with [`Protection::Encrypted`] or
+    /// [`Protection::None`]. Its nodes are [`crate::uet::Node`], made by [`crate::uet::Node::configured`]; a
+    /// [`crate::Node`] refuses it: everything in it is UET's, and nothing else of ours has a place.
+    Uet,
 }
 
 impl Layout {

@@ -116,7 +116,7 @@ impl Plane {
             std::iter::once(&socket).chain(&sources).for_each(Udp::read_refusals);
         }
         let tunnel = match config.layout {
-            Layout::Frame => None,
+            Layout::Frame | Layout::Uet => None,
             Layout::Mrc { .. } => Some(Tunnel::open(*address.ip(), receive, send, config.without)?),
         };
         let segments = if socket.cuts_batches() { SEGMENTS_MAX } else { 1 };

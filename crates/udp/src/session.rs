@@ -265,7 +265,7 @@ impl Session {
             receiving: Receiving::new(config, reads),
             paths: Paths::new(config, &peers, ports, monitor, engine_knows),
             mrc: match config.layout {
-                Layout::Frame => None,
+                Layout::Frame | Layout::Uet => None,
                 Layout::Mrc { port } => Some(Box::new(Mrc::new(port, local, remote, calls, config.limits.incoming))),
             },
             codes,

@@ -1,20 +1,24 @@
 //! Ultra Ethernet Transport between this process and others, without a handshake of ours.
 //!
 //! [`Uet`] is a state machine in the manner of an engine: datagrams and time go in, datagrams and events come out; it
-//! owns no socket. [`Node`] is the loop around it with a UDP socket. Reliability is that of
-//! [`strandway_proto::Endpoint`], one for each delivery context, with a fixed window. This module has UET's own part
-//! around it: opening by the first packet, messages, responses, clearing and closing.
+//! owns no socket. [`Node`] is the loop around it with a UDP socket. Reliability and congestion control (NSCC, or a
+//! fixed window) are those of [`strandway_proto::Endpoint`], one for each end of a delivery context. This module has
+//! UET's own part around it: opening by the first packet, messages, responses, clearing and closing.
 //!
-//! A context goes one way, as SUET has it: who sends first opens one, and the peer opens another for its own messages.
-//! Sends need no receive that is posted before: a message arrives whole, as an event. Reads, atomic operations,
-//! rendezvous and credit are not here; a request of this kind gets the response "not supported". Nothing is authenticated
-//! unless the node is bound with [`Node::bind_sealed`].
+//! A context goes one way, as SUET has it: who sends first opens one, and the peer opens another for its own messages;
+//! only the data of reads go back in it. Sends need no receive that is posted before: a message arrives whole, as an
+//! event. Atomic operations, rendezvous and credit are answered with "not supported". Nothing is authenticated unless
+//! the node is bound with [`Node::bind_sealed`].
 //!
 //! Driven in both directions against a running SUET: `bench/interop/README.md`; by recorded datagrams of it in tests.
 //! `docs/protocols/uet.md` says what is unproven.
 
+mod configured;
+mod datagram;
+mod flow;
 mod initiator;
 mod node;
+mod observe;
 mod sealed;
 mod shared;
 mod target;
@@ -27,8 +31,10 @@ pub use node::Node;
 pub use sealed::Security;
 pub use strandway_wire::uet::codes::{NackCode, ReturnCode};
 pub use strandway_wire::uet::pds::Mode;
-pub use types::{Acks, Config, Counters, Event, Operation};
+pub use types::{Acks, Arrival, Config, Control, Counters, Event, Operation};
 
+use datagram::{nack, write, written};
+use flow::Flow;
 use initiator::Initiator;
 use shared::{Region, Shared};
 use std::collections::{BTreeMap, VecDeque};
@@ -37,7 +43,7 @@ use std::sync::Arc;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{ConnectionId, Span, Time};
 use strandway_wire::uet::pds::{Context, Nack, Refused};
-use strandway_wire::uet::{self, Datagram, Pds, Ses};
+use strandway_wire::uet::{self, Datagram, Pds};
 use target::Target;
 
 /// The engine's number for the only connection of its endpoint.
@@ -65,7 +71,7 @@ type Outgoing = (SocketAddr, Vec<u8>);
 
 /// A node of UET without its socket.
 ///
-/// Inputs: [`Uet::send`], [`Uet::write`], [`Uet::close`], [`Uet::handle_datagram`], [`Uet::handle_timeout`]. Then poll:
+/// Inputs: [`Uet::send`], [`Uet::write`], [`Uet::read`], [`Uet::close`], [`Uet::handle_arrival`], [`Uet::handle_timeout`]. Then poll:
 /// [`Uet::poll_transmit`] until it has nothing, [`Uet::poll_event`] until it has nothing, and [`Uet::poll_timeout`] for
 /// the time of the next [`Uet::handle_timeout`].
 pub struct Uet {
@@ -84,6 +90,10 @@ pub struct Uet {
     last: u16,
     /// The context that sent last.
     turn: u16,
+    /// The data of a read left last, so messages of this end are next.
+    read_was_last: bool,
+    /// The latest time that a context was given.
+    latest: Time,
 }
 
 impl Uet {
@@ -103,10 +113,12 @@ impl Uet {
             answers: VecDeque::new(),
             last: 0,
             turn: 0,
+            read_was_last: false,
+            latest: Time::ZERO,
         }
     }
 
-    /// Lets peers write `bytes` of memory with `key`. Their offsets count from `base`. Memory of the same key goes.
+    /// Lets peers write and read `bytes` of memory with `key`. Their offsets count from `base`. Memory of the same key goes.
     pub fn register(&mut self, key: u64, base: u64, bytes: Vec<u8>) {
         self.shared.regions.insert(key, Region { base, bytes });
     }
@@ -137,6 +149,12 @@ impl Uet {
         self.post(now, to, initiator::Posted::new(opcode, key, offset, header_data, bytes.into()))
     }
 
+    /// Reads `length` bytes of the peer's memory of a key: [`Event::Read`]. A read that follows a write to the same peer
+    /// finds what was written.
+    pub fn read(&mut self, now: Time, to: SocketAddr, key: u64, offset: u64, length: u32) -> Operation {
+        self.post(now, to, initiator::Posted::read(key, offset, length))
+    }
+
     fn post(&mut self, now: Time, to: SocketAddr, posted: initiator::Posted) -> Operation {
         self.operations += 1;
         let operation = Operation(self.operations);
@@ -145,7 +163,9 @@ impl Uet {
             return operation;
         };
         let initiator = self.initiators.get_mut(&number).expect("an open context is there");
-        initiator.post(now, operation, posted);
+        if !initiator.post(now, operation, posted) {
+            self.shared.events.push_back(Event::Refused { operation, code: ReturnCode::UNDELIVERABLE });
+        }
         operation
     }
 
@@ -160,8 +180,8 @@ impl Uet {
     fn open_at(&mut self, now: Time, to: SocketAddr, start: u32) -> Option<u16> {
         let number = self.free_number()?;
         let seed = self.random.next_u64();
-        let endpoint = self.shared.endpoint(now, 0, seed);
-        self.initiators.insert(number, Initiator::new(now, to, number, start, endpoint, self.shared.config.timeout));
+        let flow = Flow::new(now, self.shared.endpoint(now, 0, seed), start, self.shared.config.timeout);
+        self.initiators.insert(number, Initiator::new(now, to, number, flow));
         self.open.insert(to, number);
         Some(number)
     }
@@ -189,34 +209,67 @@ impl Uet {
         }
     }
 
-    /// A datagram arrived.
+    /// A datagram arrived, just now and without a mark.
     pub fn handle_datagram(&mut self, now: Time, from: SocketAddr, bytes: &[u8]) {
+        self.handle_arrival(now, from, Arrival::default(), bytes);
+    }
+
+    /// A datagram arrived.
+    pub fn handle_arrival(&mut self, now: Time, from: SocketAddr, arrival: Arrival, bytes: &[u8]) {
         let Ok(datagram) = uet::decode(bytes) else {
             self.shared.counters.malformed += 1;
             return;
         };
+        // When the kernel received it, so that round trips do not contain the sleep of this host.
+        let now = Time(now.0.saturating_sub(arrival.age.0)).max(self.latest);
+        self.latest = now;
         match datagram.pds {
             Pds::Request(request) => {
-                self.handle_for_target(now, from, request.source, request.target, request.psn, &datagram);
+                let numbers = (request.source, request.target);
+                self.handle_of_source(now, from, arrival, numbers, request.psn, &datagram);
             }
             Pds::Control(control) => {
-                self.handle_for_target(now, from, control.source, control.target, control.psn, &datagram);
+                let numbers = (control.source, control.target);
+                self.handle_of_source(now, from, arrival, numbers, control.psn, &datagram);
             }
-            Pds::Ack(ack) => self.handle_for_initiator(now, from, ack.target, &datagram),
+            Pds::Ack(ack) => self.handle_reply(now, from, ack.target, &datagram),
             Pds::Nack(Nack { about: Refused::Packet { target, .. }, .. }) => {
                 self.shared.counters.nacks_received += 1;
-                self.handle_for_initiator(now, from, target, &datagram);
+                self.handle_reply(now, from, target, &datagram);
             }
             Pds::Nack(_) | Pds::Rudi(_) | Pds::Uud => self.shared.counters.malformed += 1,
         }
     }
 
-    fn handle_for_initiator(&mut self, now: Time, from: SocketAddr, number: u16, datagram: &Datagram<'_>) {
-        match self.initiators.get_mut(&number).filter(|initiator| initiator.peer == from) {
-            Some(initiator) => initiator.handle(now, datagram, &mut self.shared),
-            None => self.shared.counters.strays += 1,
+    /// An acknowledgement or a NACK of what the end with this number has sent.
+    fn handle_reply(&mut self, now: Time, from: SocketAddr, number: u16, datagram: &Datagram<'_>) {
+        if let Some(initiator) = self.initiators.get_mut(&number).filter(|initiator| initiator.peer == from) {
+            initiator.handle(now, Arrival::default(), datagram, &mut self.shared);
+            self.remove_ended(number);
+        } else if let Some(target) = self.targets.get_mut(&number).filter(|target| target.peer == from) {
+            target.handle_reply(now, datagram, &mut self.shared);
+        } else {
+            self.shared.counters.strays += 1;
         }
-        self.remove_ended(number);
+    }
+
+    /// A request or a control packet: of the target of a context of ours, or of the initiator of another one.
+    fn handle_of_source(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        arrival: Arrival,
+        numbers: (u16, Context),
+        psn: u32,
+        datagram: &Datagram<'_>,
+    ) {
+        if let (source, Context::Known(number)) = numbers
+            && let Some(initiator) = self.initiators.get_mut(&number)
+            && initiator.is_of(from, source)
+        {
+            return initiator.handle(now, arrival, datagram, &mut self.shared);
+        }
+        self.handle_for_target(now, from, arrival, numbers, psn, datagram);
     }
 
     fn remove_ended(&mut self, number: u16) {
@@ -233,8 +286,8 @@ impl Uet {
         &mut self,
         now: Time,
         from: SocketAddr,
-        source: u16,
-        context: Context,
+        arrival: Arrival,
+        (source, context): (u16, Context),
         psn: u32,
         datagram: &Datagram<'_>,
     ) {
@@ -258,7 +311,7 @@ impl Uet {
             _ => return self.handle_unknown(from, source, psn, datagram),
         };
         let target = self.targets.get_mut(&number).expect("a known context is there");
-        let answer = target.handle(now, datagram, &mut self.shared);
+        let answer = target.handle(now, arrival, datagram, &mut self.shared);
         let ended = target.has_ended();
         if let Some(answer) = answer {
             if ended {
@@ -314,9 +367,9 @@ impl Uet {
         }
         let number = self.free_number().ok_or(NackCode::NO_CONTEXT)?;
         let seed = self.random.next_u64();
-        let endpoint = self.shared.endpoint(now, 1, seed);
+        let flow = Flow::new(now, self.shared.endpoint(now, 1, seed), start, self.shared.config.timeout);
         self.closed.retain(|closed| (closed.peer, closed.number) != (from, source));
-        self.targets.insert(number, Target::new(now, [number, source], from, start, request.mode, endpoint));
+        self.targets.insert(number, Target::new(now, [number, source], from, request.mode, flow));
         self.known.insert((from, source), number);
         Ok(number)
     }
@@ -352,6 +405,7 @@ impl Uet {
 
     /// Runs the timers that have ended.
     pub fn handle_timeout(&mut self, now: Time) {
+        self.latest = self.latest.max(now);
         for initiator in self.initiators.values_mut() {
             initiator.handle_timeout(now, &mut self.shared);
         }
@@ -361,7 +415,7 @@ impl Uet {
             self.remove_ended(number);
         }
         let patience = self.shared.config.patience;
-        let is_gone = |target: &Target| target.is_receiving() && now.since(target.heard()) >= patience;
+        let is_gone = |target: &Target| target.is_busy() && now.since(target.heard()) >= patience;
         let gone: Vec<u16> =
             self.targets.iter().filter(|(_, target)| is_gone(target)).map(|(number, _)| *number).collect();
         for number in gone {
@@ -380,15 +434,28 @@ impl Uet {
 
     /// Appends the next datagram to send, and returns where it goes. Contexts take turns.
     pub fn poll_transmit_into(&mut self, now: Time, out: &mut Vec<u8>) -> Option<SocketAddr> {
+        self.latest = self.latest.max(now);
         if let Some((to, answer)) = self.answers.pop_front() {
             out.extend_from_slice(&answer);
             return Some(to);
         }
+        // Acknowledgements before messages, but messages between data of reads.
+        let late = std::mem::take(&mut self.read_was_last);
+        let first = late.then(|| self.poll_initiators(now, out)).flatten();
+        first.or_else(|| self.poll_targets(now, out)).or_else(|| self.poll_initiators(now, out))
+    }
+
+    fn poll_targets(&mut self, now: Time, out: &mut Vec<u8>) -> Option<SocketAddr> {
         for target in self.targets.values_mut() {
-            if target.poll_transmit(now, &mut self.shared, out) {
+            if let Some(is_data) = target.poll_transmit(now, &mut self.shared, out) {
+                self.read_was_last = is_data;
                 return Some(target.peer);
             }
         }
+        None
+    }
+
+    fn poll_initiators(&mut self, now: Time, out: &mut Vec<u8>) -> Option<SocketAddr> {
         let turn = self.turn;
         let later = |number: &u16| *number > turn;
         for is_later in [true, false] {
@@ -412,33 +479,4 @@ impl Uet {
         let initiators = self.initiators.values().filter_map(|initiator| initiator.poll_timeout(&self.shared));
         initiators.chain(self.targets.values().filter_map(|target| target.poll_timeout(&self.shared))).min()
     }
-
-    /// The counters.
-    pub fn counters(&self) -> Counters {
-        self.shared.counters
-    }
-
-    /// Contexts of ours, and those of peers.
-    pub fn contexts(&self) -> [usize; 2] {
-        [self.initiators.len(), self.targets.len()]
-    }
-}
-
-/// A NACK with the numbers of the context at its sender and its receiver.
-fn nack(psn: u32, [source, target]: [u16; 2], code: NackCode) -> Vec<u8> {
-    let about = Refused::Packet { psn, source, target };
-    let nack = Nack { marked: false, retransmitted: false, code, vendor: 0, about, payload: 0, extended: None };
-    written(&Datagram { pds: Pds::Nack(nack), ses: Ses::None, payload: &[] })
-}
-
-/// The bytes of a datagram whose numbers fit.
-fn written(datagram: &Datagram<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    write(datagram, &mut bytes);
-    bytes
-}
-
-/// Appends a datagram whose numbers fit.
-fn write(datagram: &Datagram<'_>, out: &mut Vec<u8>) {
-    uet::encode(datagram, out).expect("every number fits");
 }

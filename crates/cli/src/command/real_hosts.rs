@@ -15,6 +15,7 @@ pub(crate) mod switch;
 pub(crate) mod team;
 pub(crate) mod top;
 pub(crate) mod tune;
+mod uet;
 pub(crate) mod wire;
 
 use crate::Failure;

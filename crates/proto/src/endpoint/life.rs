@@ -360,6 +360,16 @@ impl Endpoint {
         self.control.push(packet);
     }
 
+    /// From now on, selective repeat sends a packet of this connection again after `timeout` without an acknowledgement,
+    /// instead of the profile's time: for worlds that measure round trips, or wait longer for a silent peer. Nothing
+    /// happens if the connection does not exist, or has another protocol.
+    pub fn set_timeout(&mut self, now: Time, on: ConnectionId, timeout: Span) {
+        let Some(slot) = self.connections.find(on) else { return };
+        let Some(connection) = self.connections.get_mut(slot) else { return };
+        connection.set_timeout(now, timeout);
+        self.settle(now, slot as u32);
+    }
+
     /// Whether sleeping connections keep their counters and accounts; the default is true. Otherwise a connection
     /// counts from zero when it wakes, its earlier counts are added to [`Observer::closed_stats`](super::Observer::closed_stats), and it takes a
     /// fourth of the memory.

@@ -134,6 +134,14 @@ impl SelectiveRepeat {
         }
     }
 
+    /// Sets the retransmission timeout. A timer that runs ends no later than a new one would.
+    pub(super) fn set_timeout(&mut self, now: Time, timeout: Span) {
+        self.rto = timeout;
+        if self.deadline != Time::NEVER {
+            self.deadline = self.deadline.min(now + timeout);
+        }
+    }
+
     /// A base RTT and the target: data that has not arrived in this time after it was sent is late.
     fn patience(&self) -> Span {
         self.base_rtt + self.base_rtt.scaled(self.target)

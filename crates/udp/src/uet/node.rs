@@ -1,12 +1,12 @@
 //! A node of UET on a UDP socket.
 
 use super::sealed::Guard;
-use super::{Config, Security, Uet};
+use super::{Arrival, Config, Control, Security, Uet};
 use crate::address::{kept, shown};
-use crate::clock::Clock;
+use crate::clock::{Clock, span};
 use crate::error::Error;
 use crate::plane::{BATCH_BYTES, batch_of};
-use crate::socket::{Inbox, Udp, lacks_gso};
+use crate::socket::{ECT, Inbox, Udp, lacks_gso};
 use nix::errno::Errno;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io;
@@ -20,8 +20,6 @@ const RECEIVE_CALLS: usize = 16;
 /// Bytes that the socket can hold in each direction, if the system gives them; ours. SUET has 128 packets in flight,
 /// and the kernel counts 2,304 bytes for one of 1,472: the usual 208 KiB are too few.
 const BUFFER: usize = 4 << 20;
-/// Datagrams have no traffic class: NSCC does not run, so a mark would only replace a loss that nobody notices.
-const CLASS: u8 = 0;
 
 /// Datagrams of one length, the last of which may be shorter, to the same address.
 #[derive(Default)]
@@ -75,6 +73,9 @@ pub struct Node {
     batch: Batch,
     /// Does the kernel cut a batch into datagrams?
     cuts: bool,
+    /// The traffic class of datagrams. With a fixed window none is marked: a mark would only replace a loss that nobody
+    /// notices.
+    class: u8,
     /// The socket had no room for the batch.
     is_blocked: bool,
     /// Seals and opens all datagrams, if the node has security.
@@ -91,11 +92,12 @@ impl Node {
         let without = Without::from_environment().map_err(|unknown| io::Error::other(unknown.to_string()))?;
         let socket = Udp::open(kept(address), BUFFER, BUFFER, without).map_err(system_error)?;
         config.seed ^= u64::from_le_bytes(crate::secure::random().map_err(system_error)?);
+        let class = if config.control == Control::Fixed { 0 } else { ECT };
         let mut uet = Uet::new(config);
         uet.skip_numbers();
         let cuts = socket.cuts_batches();
         let (inbox, batch) = (Inbox::new(), Batch::default());
-        Ok(Node { socket, clock: Clock::new(), uet, inbox, batch, cuts, is_blocked: false, guard: None })
+        Ok(Node { socket, clock: Clock::new(), uet, inbox, batch, cuts, class, is_blocked: false, guard: None })
     }
 
     /// As [`Node::bind`], but all datagrams are sealed with the keys of a domain, and others are dropped. Each datagram
@@ -202,7 +204,11 @@ impl Node {
                 None => Some(&*datagram),
             };
             match plain {
-                Some(plain) => uet.handle_datagram(now, shown(arrival.from), plain),
+                Some(plain) => {
+                    let from = shown(arrival.from);
+                    let arrival = Arrival { marked: arrival.is_marked(), age: span(arrival.age) };
+                    uet.handle_arrival(now, from, arrival, plain);
+                }
                 None => uet.shared.counters.forged += 1,
             }
         });
@@ -216,10 +222,10 @@ impl Node {
         let (to, bytes) = (kept(to), &self.batch.bytes[..end]);
         let outcome = if self.batch.count == 1 || self.cuts {
             let segment = (self.batch.count > 1).then_some(self.batch.length as u16);
-            self.socket.send(to, CLASS, bytes, segment)
+            self.socket.send(to, self.class, bytes, segment)
         } else {
             // Datagrams that a full socket does not take are lost, and come again.
-            bytes.chunks(self.batch.length).try_for_each(|one| self.socket.send(to, CLASS, one, None))
+            bytes.chunks(self.batch.length).try_for_each(|one| self.socket.send(to, self.class, one, None))
         };
         match outcome {
             Err(Errno::EAGAIN | Errno::ENOBUFS) if next.is_none() => {
@@ -244,5 +250,38 @@ fn system_error(error: Error) -> io::Error {
     match error {
         Error::Socket { source, .. } => source,
         other => io::Error::other(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Event;
+    use super::*;
+    use crate::socket::CE;
+    use strandway_proto::{Rate, Span};
+
+    #[test]
+    fn marks_of_the_network_come_back_to_the_sender() {
+        let control = Control::Nscc { rate: Rate::from_gbps(10), base_rtt: Span::from_us(100) };
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let address = address.parse().expect("an address");
+            let bind = |control| Node::bind(address, Config { control, ..Config::default() }).expect("a free port");
+            let (mut a, mut b) = (bind(control), bind(control));
+            assert_eq!([a.class, bind(Control::Fixed).class], [ECT, 0]);
+            // As if switches had marked every datagram.
+            a.class = CE;
+            let (now, to) = (a.now(), b.address().expect("an address"));
+            a.uet().send(now, to, None, vec![0; 100_000]);
+            let mut turns = 0;
+            while !matches!(a.uet().poll_event(), Some(Event::Completed { .. })) {
+                turns += 1;
+                assert!(turns < 30_000, "{:?}", a.uet().counters());
+                a.turn(Duration::from_millis(1)).expect("a socket");
+                b.turn(Duration::from_millis(1)).expect("a socket");
+            }
+            // A marked packet is acknowledged at once: 71 packets.
+            assert!(a.uet().counters().marks >= 71, "{:?}", a.uet().counters());
+            assert_eq!(b.uet().counters().marks, 0);
+        }
     }
 }

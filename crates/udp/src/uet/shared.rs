@@ -1,6 +1,6 @@
 //! The parts of a node that its contexts share: memory, events, and the engine's settings.
 
-use super::{Config, Counters, Event, ONLY};
+use super::{Config, Control, Counters, Event, ONLY};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,14 @@ use strandway_proto::{Bytes, Endpoint, Environment, HostId, OpenConnection, Prof
 /// Bytes around a payload on the wire: IPv4, UDP, request and standard header.
 const AROUND: u64 = 20 + 8 + 12 + 44;
 
-/// Memory that peers may write.
+/// A packet is lost if one that was sent this much later has arrived, and later still where packets overtake each other;
+/// ours: kernels seldom reorder the datagrams of one socket.
+const LATE: Span = Span::from_us(50);
+/// With a fixed window, the engine's idea of a round trip: a sender that waits sends its first probe after half of it.
+/// Ours.
+const PROBES_EVERY: Span = Span::from_ms(1);
+
+/// Memory that peers may write and read.
 pub(super) struct Region {
     pub(super) base: u64,
     pub(super) bytes: Vec<u8>,
@@ -48,14 +55,17 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(config: Config) -> Shared {
         let packet = Bytes(u64::from(config.payload) + AROUND);
-        let rate = Rate::from_gbps(100);
+        let (rate, base_rtt) = match config.control {
+            Control::Fixed => (Rate::from_gbps(100), PROBES_EVERY),
+            Control::Nscc { rate, base_rtt } => (rate, base_rtt),
+        };
         let environment = Environment {
             rate,
             ports: 1,
-            // The window is fixed, and the timeout is given: nothing is computed from these two.
-            base_rtt: Span::from_us(100),
+            base_rtt,
             packet,
-            trimming: !config.probes,
+            // Trims are obeyed, but other losses are found, too.
+            trimming: false,
             uplinks: [0; 2],
             paths_in_order: 0,
             queue: Bytes(1 << 20),
@@ -65,11 +75,16 @@ impl Shared {
         profile.transport.mtu = config.payload.into();
         profile.transport.header = AROUND as u32;
         profile.transport.sleep_after = Span::ZERO;
+        // The peer's sleep is no queueing delay.
+        profile.transport.rtt_min = base_rtt;
         let (rto, window_psn) = (config.timeout, config.window);
+        let late = LATE.0 as f64 / base_rtt.0 as f64;
         profile.reliability =
-            ReliabilityConfig::SelectiveRepeat(SelectiveRepeatConfig { rto, window_psn, ..Default::default() });
-        let window_bdp = (u64::from(config.window) * packet.0) as f64 / environment.bdp().0 as f64;
-        profile.congestion = CongestionConfig::Fixed(FixedConfig { window_bdp });
+            ReliabilityConfig::SelectiveRepeat(SelectiveRepeatConfig { rto, window_psn, late, ..Default::default() });
+        if config.control == Control::Fixed {
+            let window_bdp = (u64::from(config.window) * packet.0) as f64 / environment.bdp().0 as f64;
+            profile.congestion = CongestionConfig::Fixed(FixedConfig { window_bdp });
+        }
         profile.path = PathConfig::Single(SingleConfig::default());
         Shared {
             config,

@@ -1,5 +1,7 @@
 //! Two nodes and a bad wire, refusals, and datagrams that are none.
 
+mod flow;
+
 use super::*;
 use proptest::prelude::*;
 
@@ -16,6 +18,9 @@ struct Pair {
     sent: [Vec<Vec<u8>>; 2],
     /// Datagrams of node 0 that are lost, by their place in the order.
     drops: Vec<usize>,
+    /// The way of a datagram, and whether switches mark it.
+    delay: Span,
+    marks: bool,
 }
 
 fn address(node: usize) -> SocketAddr {
@@ -33,6 +38,8 @@ impl Pair {
             events: [Vec::new(), Vec::new()],
             sent: [Vec::new(), Vec::new()],
             drops: Vec::new(),
+            delay: Span::from_us(20),
+            marks: false,
         }
     }
 
@@ -51,7 +58,7 @@ impl Pair {
                 };
                 for _ in 0..copies {
                     let late = if self.random.below(100) < self.loss { 300 } else { 0 };
-                    self.wire.push((self.now + Span::from_us(20 + late), 1 - from, bytes.clone()));
+                    self.wire.push((self.now + self.delay + Span::from_us(late), 1 - from, bytes.clone()));
                 }
             }
             while let Some(event) = self.nodes[from].poll_event() {
@@ -64,7 +71,8 @@ impl Pair {
         self.now = self.now.max(next);
         while self.wire.first().is_some_and(|(at, ..)| *at <= self.now) {
             let (_, to, bytes) = self.wire.remove(0);
-            self.nodes[to].handle_datagram(self.now, address(1 - to), &bytes);
+            let arrival = Arrival { marked: self.marks, age: Span::ZERO };
+            self.nodes[to].handle_arrival(self.now, address(1 - to), arrival, &bytes);
         }
         true
     }
@@ -83,7 +91,7 @@ fn pattern(length: usize, seed: u8) -> Vec<u8> {
     (0..length).map(|i| (i * 7) as u8 ^ seed).collect()
 }
 
-/// Messages of all lengths and a write cross the wire in both directions, and the contexts close.
+/// Messages of all lengths, a write and reads cross the wire in both directions, and the contexts close.
 fn exchange(configs: [Config; 2], loss: u32, seed: u64) -> [Counters; 2] {
     let mut pair = Pair::new(configs, loss, seed);
     pair.nodes[1].register(0x42, 0x1000, vec![0; 100_000]);
@@ -95,6 +103,11 @@ fn exchange(configs: [Config; 2], loss: u32, seed: u64) -> [Counters; 2] {
         pair.nodes[0].send(pair.now, address(1), tag, pattern(length, i as u8));
     }
     let write = pair.nodes[0].write(pair.now, address(1), 0x42, 0x1010, Some(77), pattern(50_000, 9));
+    let reads = [(0x10, 50_000), (0x20, 0), (0x30, 1_416)];
+    let reads =
+        reads.map(|(at, length)| (pair.nodes[0].read(pair.now, address(1), 0x42, 0x1000 + at, length), at, length));
+    let refused = [(0x43, ReturnCode::BAD_KEY), (0x42, ReturnCode::BAD_ADDRESS)]
+        .map(|(key, code)| (pair.nodes[0].read(pair.now, address(1), key, 0, 500), code));
     pair.nodes[1].send(pair.now, address(0), None, pattern(3_000, 3));
     pair.nodes[0].close(address(1));
     pair.nodes[1].close(address(0));
@@ -112,6 +125,15 @@ fn exchange(configs: [Config; 2], loss: u32, seed: u64) -> [Counters; 2] {
     let (from, key, offset) = (address(0), 0x42, 0x1010);
     assert!(pair.events[1].contains(&Event::Written { from, key, offset, bytes: 50_000, header_data: Some(77) }));
     assert_eq!(pair.nodes[1].memory(0x42).expect("memory")[0x10..0x10 + 50_000], pattern(50_000, 9));
+    for (operation, at, length) in reads {
+        // A read finds what was written before.
+        let bytes = pattern(50_000, 9)[at as usize - 0x10..][..length as usize].to_vec();
+        assert!(pair.events[0].contains(&Event::Read { operation, bytes }), "{at}");
+    }
+    for (operation, code) in refused {
+        let told = pair.events[0].iter().filter(|event| **event == Event::Refused { operation, code }).count();
+        assert_eq!(told, 1, "{operation:?}");
+    }
     let (from, bytes) = (address(1), pattern(3_000, 3));
     assert!(pair.events[0].contains(&Event::Message { from, tag: None, header_data: None, bytes }));
     let completed: Vec<u64> = pair.events[0]
@@ -242,12 +264,15 @@ fn memory_that_is_not_there_is_refused_and_the_context_goes_on() {
     let node = &mut pair.nodes[0];
     let (now, to) = (pair.now, address(1));
     let wrong = [node.write(now, to, 2, 0, None, vec![1; 8]), node.write(now, to, 1, 96, None, vec![1; 8])];
+    let wrong = [wrong[0], wrong[1], node.read(now, to, 2, 0, 8), node.read(now, to, 1, 93, 8)];
     let right = node.write(now, to, 1, 92, None, vec![1; 8]);
     node.close(to);
     pair.run();
     let expected = [
         Event::Refused { operation: wrong[0], code: ReturnCode::BAD_KEY },
         Event::Refused { operation: wrong[1], code: ReturnCode::BAD_ADDRESS },
+        Event::Refused { operation: wrong[2], code: ReturnCode::BAD_KEY },
+        Event::Refused { operation: wrong[3], code: ReturnCode::BAD_ADDRESS },
         Event::Completed { operation: right },
         Event::Closed { peer: to },
     ];
@@ -349,6 +374,7 @@ proptest! {
         node.register(0, 0, vec![0; 100]);
         let mut now = Time::ZERO + Span::from_ms(1);
         node.send(now, address(0), None, vec![1; 5_000]);
+        node.read(now, address(0), 0, 0, 5_000);
         for (mut bytes, kind, next, number) in datagrams {
             now = now + Span::from_us(100);
             if bytes.len() >= 12 {

@@ -1,4 +1,4 @@
-//! When an initiator may send packets again: later than the engine's fixed timeout where round trips are long, and ever
+//! After which time an end sends packets again: later than the configured timeout where round trips are long, and ever
 //! later into silence.
 
 use strandway_proto::{Span, Time};
@@ -10,21 +10,21 @@ const SENT: u64 = 1_024;
 
 /// Measures round trips as RFC 6298 does, and counts retransmissions since the peer was heard.
 pub(super) struct Timer {
-    /// The engine's timeout, which is also the shortest one.
+    /// The shortest timeout.
     timeout: Span,
     smoothed: Option<Span>,
     variation: Span,
     /// Times of sending of packets that were sent once, by number modulo the length.
     sent: Vec<(u64, Time)>,
     rounds: u32,
-    /// No further retransmission before this time.
-    until: Option<Time>,
+    /// Timeouts before this time belong to the last round.
+    next_round: Time,
 }
 
 impl Timer {
     pub(super) fn new(timeout: Span) -> Timer {
         let sent = vec![(u64::MAX, Time::ZERO); SENT as usize];
-        Timer { timeout, smoothed: None, variation: Span::ZERO, sent, rounds: 0, until: None }
+        Timer { timeout, smoothed: None, variation: Span::ZERO, sent, rounds: 0, next_round: Time::ZERO }
     }
 
     /// A packet was sent; `again`: not for the first time, so that an answer may belong to either.
@@ -49,21 +49,23 @@ impl Timer {
 
     /// The peer was heard.
     pub(super) fn on_heard(&mut self) {
-        (self.rounds, self.until) = (0, None);
+        (self.rounds, self.next_round) = (0, Time::ZERO);
     }
 
-    /// When the timeout ends that ends at `engine` by the engine's count.
-    pub(super) fn end(&self, engine: Time) -> Time {
+    /// The present timeout.
+    pub(super) fn timeout(&self) -> Span {
         let wanted = self.smoothed.map_or(0, |mean| mean.0.saturating_add(self.variation.0.saturating_mul(4)));
-        let longer = Span(wanted.min(WAIT_MAX.0).saturating_sub(self.timeout.0));
-        self.until.map_or(engine + longer, |until| until.max(engine + longer))
+        let usual = self.timeout.max(Span(wanted.min(WAIT_MAX.0)));
+        let silent = Span(self.timeout.0.saturating_mul(1 << self.rounds.min(20))).min(WAIT_MAX.max(self.timeout));
+        usual.max(silent)
     }
 
     /// A timeout has led to retransmissions: the next one waits twice as long, if the peer stays silent.
     pub(super) fn on_timeout(&mut self, now: Time) {
-        self.rounds += 1;
-        let wait = Span(self.timeout.0.saturating_mul(1 << self.rounds.min(20))).min(WAIT_MAX.max(self.timeout));
-        self.until = Some(now + wait);
+        if now >= self.next_round {
+            self.rounds += 1;
+            self.next_round = now + self.timeout();
+        }
     }
 }
 
@@ -75,21 +77,20 @@ mod tests {
     fn the_timeout_follows_round_trips_and_doubles_into_silence() {
         let (ms, at) = (Span::from_ms, |n| Time::ZERO + Span::from_ms(n));
         let mut timer = Timer::new(ms(5));
-        let late = |timer: &Timer| timer.end(at(1_000)).since(at(1_000));
-        assert_eq!(late(&timer), Span::ZERO);
-        // Short round trips: the engine's timeout.
+        assert_eq!(timer.timeout(), ms(5));
+        // Short round trips: the configured timeout.
         timer.on_sent(at(0), 0, false);
         timer.on_acked(at(1), 0);
-        assert_eq!(late(&timer), Span::ZERO);
+        assert_eq!(timer.timeout(), ms(5));
         // Long ones: mean and four variations, at most a second.
         for psn in 1..200 {
             timer.on_sent(at(20 * psn), psn, false);
             timer.on_acked(at(20 * psn + 20), psn);
         }
-        assert!(late(&timer) > ms(14) && late(&timer) < ms(16), "{:?}", late(&timer));
+        assert!(timer.timeout() > ms(19) && timer.timeout() < ms(21), "{:?}", timer.timeout());
         timer.on_sent(at(0), 500, false);
         timer.on_acked(at(900_000), 500);
-        assert_eq!(late(&timer), ms(995));
+        assert_eq!(timer.timeout(), ms(1_000));
         // Packets sent twice, acknowledged twice or not sent at all tell nothing.
         let before = (timer.smoothed, timer.variation);
         timer.on_sent(at(0), 501, true);
@@ -98,11 +99,16 @@ mod tests {
         }
         assert_eq!((timer.smoothed, timer.variation), before);
         let mut timer = Timer::new(ms(5));
+        let mut now = at(1_000);
         for wait in [10, 20, 40, 80, 160, 320, 640, 1_000, 1_000] {
-            timer.on_timeout(at(1_000));
-            assert_eq!(late(&timer), ms(wait));
+            // Packets that were sent at other times belong to one round.
+            for late in [0, 1, 4] {
+                timer.on_timeout(now + ms(late));
+                assert_eq!(timer.timeout(), ms(wait));
+            }
+            now = now + ms(wait);
         }
         timer.on_heard();
-        assert_eq!(late(&timer), Span::ZERO);
+        assert_eq!(timer.timeout(), ms(5));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Mode, NackCode, ReturnCode};
 use std::net::SocketAddr;
-use strandway_proto::Span;
+use strandway_proto::{Rate, Span};
 
 /// How an acknowledgement names packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +11,29 @@ pub enum Acks {
     Plain,
     /// ACK_CC with a bitmap and the state of NSCC.
     Selective,
+}
+
+/// What limits the packets in flight, besides [`Config::window`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// Nothing: the window is fixed, as SUET's is.
+    Fixed,
+    /// NSCC, by marks and delay. Datagrams say that switches may mark them.
+    Nscc {
+        /// The rate of the network.
+        rate: Rate,
+        /// Round trip without queues, with the time to wake the peer.
+        base_rtt: Span,
+    },
+}
+
+/// What the network tells of a datagram besides its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrival {
+    /// A switch has marked it: CE.
+    pub marked: bool,
+    /// How long it has waited in this host for the call that hands it over.
+    pub age: Span,
 }
 
 /// Settings of a node. Ends may differ in all but `payload`, which SUET must share.
@@ -22,10 +45,12 @@ pub struct Config {
     pub mode: Mode,
     /// How this end acknowledges.
     pub acks: Acks,
-    /// May losses be looked for with probes? SUET answers none.
+    /// May losses be looked for with probes, if nothing is left to send? SUET answers none.
     pub probes: bool,
     /// Packets in flight, 64 or more; SUET takes 128.
     pub window: u32,
+    /// What limits the packets in flight further.
+    pub control: Control,
     /// After this time a packet that is not acknowledged is sent again, or later if round trips are long or the peer is
     /// silent.
     pub timeout: Span,
@@ -49,6 +74,7 @@ impl Default for Config {
             acks: Acks::Selective,
             probes: false,
             window: 128,
+            control: Control::Fixed,
             timeout: Span::from_ms(5),
             patience: Span::from_ms(30_000),
             incoming_max: 1 << 28,
@@ -59,7 +85,7 @@ impl Default for Config {
     }
 }
 
-/// The number of a send or write.
+/// The number of a send, write or read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Operation(pub u64);
 
@@ -71,7 +97,14 @@ pub enum Event {
         /// Which one.
         operation: Operation,
     },
-    /// The peer refused a send or write.
+    /// The bytes of a read have arrived.
+    Read {
+        /// Which one.
+        operation: Operation,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// The peer refused a send, write or read.
     Refused {
         /// Which one.
         operation: Operation,
@@ -129,6 +162,14 @@ pub struct Counters {
     pub nacks_sent: u64,
     /// NACKs received.
     pub nacks_received: u64,
-    /// Requests sent again.
+    /// Requests sent again, and data of responses.
     pub retransmissions: u64,
+    /// Bytes of payload that have arrived, each once.
+    pub received: u64,
+    /// Bytes of payload sent, also again.
+    pub sent: u64,
+    /// Bytes of payload sent again.
+    pub sent_again: u64,
+    /// Marked packets that peers have reported.
+    pub marks: u64,
 }

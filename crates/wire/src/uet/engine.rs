@@ -185,7 +185,8 @@ fn probe(probe: u32, conversation: &Conversation) -> Control {
     }
 }
 
-/// The engine's packet for a datagram of a context that begins at `start`: data, an acknowledgement, the NACK of a
+/// The engine's packet for a datagram of a context that begins at `start`: data (of a message, or of the answer to a
+/// read), an acknowledgement, the NACK of a
 /// trimmed packet or a probe. The network's part, the connection and the path are left at their defaults; `message` is
 /// the engine's number for the message of data. `None` for datagrams that tell an engine nothing.
 ///
@@ -203,10 +204,14 @@ pub fn interpret(
     let full = |psn: u32| Psn::new(psn.wrapping_sub(start).into());
     let (header, flags) = match pds {
         Pds::Request(request) => {
-            let Ses::Standard(standard) = ses else { return None };
-            let offset = match standard.place {
-                Place::First { .. } => 0,
-                Place::Later { offset } => offset.into(),
+            let (offset, is_last) = match ses {
+                Ses::Standard(Standard { place: Place::First { .. }, last, .. }) => (0, *last),
+                Ses::Standard(Standard { place: Place::Later { offset }, last, .. }) => ((*offset).into(), *last),
+                Ses::DataResponse(response) => {
+                    let offset = u64::from(response.offset);
+                    (offset, offset + payload as u64 == response.length.into())
+                }
+                _ => return None,
             };
             let data = Data {
                 psn: full(request.psn),
@@ -219,7 +224,7 @@ pub fn interpret(
             let flags = Flags::NONE
                 .with_if(request.ack_request, Flags::ACK_REQUEST)
                 .with_if(request.retransmitted, Flags::RETRANSMITTED)
-                .with_if(standard.last, Flags::LAST);
+                .with_if(is_last, Flags::LAST);
             (Header::Data(data), flags)
         }
         Pds::Ack(ack) => {

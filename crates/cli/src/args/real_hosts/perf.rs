@@ -28,6 +28,9 @@ A gigabyte, every byte checked, a line every 10 ms:
 Two threads on either side, connections spread over them:
   strandway perf server --threads 2 &
   strandway perf client ::1 --threads 2 --connections 4
+Ultra Ethernet Transport in place of our own packets, sealed:
+  strandway perf server --layout uet &
+  strandway perf client ::1 --layout uet
 Beside TCP and TLS 1.3 between the same hosts, in turns:
   strandway perf server --beside &
   strandway perf client ::1 --beside tcp,tls --seconds 2

@@ -28,7 +28,8 @@ pub(crate) struct WireArgs {
     #[arg(long, value_name = "WHAT", default_value = "encrypted")]
     pub(crate) protection: Protection,
     /// Bytes of datagrams that move data: frame (ours), or mrc (as publicly laid out: IPv6 in IPv6 from raw sockets;
-    /// needs profile mrc, --protection none and root) [default: that of the node file, or frame]
+    /// needs profile mrc, --protection none and root), or uet (Ultra Ethernet Transport: `perf server` and `perf client`
+    /// with profile uec and one plane) [default: that of the node file, or frame]
     #[arg(long, value_name = "WHICH")]
     pub(crate) layout: Option<Layout>,
     /// While no packet arrives: spin (lowest latency, uses a whole core), sleep, or adaptive (spin briefly, then sleep)
@@ -74,6 +75,7 @@ impl From<Protection> for strandway_udp::Protection {
 pub(crate) enum Layout {
     Frame,
     Mrc,
+    Uet,
 }
 
 impl From<Layout> for strandway_udp::Layout {
@@ -81,6 +83,7 @@ impl From<Layout> for strandway_udp::Layout {
         match layout {
             Layout::Frame => strandway_udp::Layout::Frame,
             Layout::Mrc => strandway_udp::Layout::MRC,
+            Layout::Uet => strandway_udp::Layout::Uet,
         }
     }
 }

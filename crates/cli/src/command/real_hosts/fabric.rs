@@ -87,15 +87,19 @@ pub(crate) fn fabric(args: &FabricArgs) -> Result<(), Failure> {
     }
 }
 
-fn asked(args: &FabricBuildArgs) -> Options {
+fn asked(args: &FabricBuildArgs) -> Result<Options, Failure> {
+    if args.layout == Layout::Uet {
+        let what = "hosts of a fabric reach each other by SRv6 lists, which this layout has not; take frame or mrc";
+        return Err(Failure::Usage(format!("--layout uet: {what}")));
+    }
     let copying = if args.routers { Copying::Routers } else { Copying::Filters };
     let mrc_layout = args.layout == Layout::Mrc;
-    Options { rate: args.rate.clone(), unshaped: args.unshaped, reorder: args.reorder.clone(), copying, mrc_layout }
+    Ok(Options { rate: args.rate.clone(), unshaped: args.unshaped, reorder: args.reorder.clone(), copying, mrc_layout })
 }
 
 fn up(args: &FabricUpArgs) -> Result<(), Failure> {
+    let options = asked(&args.build)?;
     let scenario = load_with(&args.scenario, &args.set)?;
-    let options = asked(&args.build);
     let name = &args.fabric.name;
     let show = |text: &str| {
         if !args.quiet {
@@ -147,7 +151,7 @@ impl Drop for Lease<'_> {
 
 fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     let (common, name) = (&args.common, &args.fabric.name);
-    let options = asked(&args.build);
+    let options = asked(&args.build)?;
     if args.both && args.build.unshaped {
         let said = "--unshaped: ports without a rate cannot be simulated; give --rate, or leave --both out";
         return Err(Failure::Usage(said.into()));

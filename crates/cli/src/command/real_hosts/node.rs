@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use strandway_perf as perf;
 use strandway_perf::{Interval, Served};
 use strandway_testbed::NodeFile;
-use strandway_udp::Node;
+use strandway_udp::{Error, Layout, Node, uet};
 
 pub(crate) fn node(args: &NodeArgs) -> Result<(), Failure> {
     let seconds = |flag: &str, value: f64, most: f64| {
@@ -36,30 +36,35 @@ pub(crate) fn node(args: &NodeArgs) -> Result<(), Failure> {
         &[],
     )?;
     let profile = config.profile.name.clone();
-    let mut node = Node::bind(config)?;
-    let at = super::wire::shown(node.addresses()?);
-    outputs.show(&format!(
-        "{} listens on {}, profile {profile}; Ctrl-C ends\n{:>13}  {:>5}  {:>8}  {:>8}  {:>7}  {}\n",
-        file.name, at, "seconds", "conns", "in Gb/s", "out Gb/s", "resent", "planes: MB in/out"
-    ));
+    let head = |at: String| {
+        outputs.show(&format!(
+            "{} listens on {}, profile {profile}; Ctrl-C ends\n{:>13}  {:>5}  {:>8}  {:>8}  {:>7}  {}\n",
+            file.name, at, "seconds", "conns", "in Gb/s", "out Gb/s", "resent", "planes: MB in/out"
+        ));
+    };
     let began = Instant::now();
+    let stop = || progress::interrupted() || lasts.is_some_and(|lasts| began.elapsed() >= lasts);
     let mut written = Ok(());
-    perf::serve_every(
-        &mut node,
-        interval,
-        || progress::interrupted() || lasts.is_some_and(|lasts| began.elapsed() >= lasts),
-        |served| match served {
-            Served::Came(from) => outputs.show(&format!("a peer came from {from}\n")),
-            Served::Gone(reason) => outputs.show(&format!("a peer has gone: {reason}\n")),
-            Served::Refused(reason, count) => outputs.show(&super::wire::refused(reason, count)),
-            Served::Passed(interval) => {
-                outputs.show(&line(&interval));
-                if written.is_ok() {
-                    written = json.write(&object(&file.name, &interval));
-                }
+    let tell = |served| match served {
+        Served::Came(from) => outputs.show(&format!("a peer came from {from}\n")),
+        Served::Gone(reason) => outputs.show(&format!("a peer has gone: {reason}\n")),
+        Served::Refused(reason, count) => outputs.show(&super::wire::refused(reason, count)),
+        Served::Passed(interval) => {
+            outputs.show(&line(&interval));
+            if written.is_ok() {
+                written = json.write(&object(&file.name, &interval));
             }
-        },
-    )?;
+        }
+    };
+    if config.layout == Layout::Uet {
+        let mut node = uet::Node::configured(&config)?;
+        head(format!("{}, layout uet", node.address().map_err(Error::Wait)?));
+        perf::uet::serve(&mut node, Some(interval), stop, tell).map_err(super::perf::failure)?;
+    } else {
+        let mut node = Node::bind(config)?;
+        head(super::wire::shown(node.addresses()?));
+        perf::serve_every(&mut node, interval, stop, tell)?;
+    }
     written
 }
 

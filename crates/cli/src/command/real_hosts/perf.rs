@@ -12,7 +12,7 @@ use strandway_perf as perf;
 use strandway_perf::{BesideServer, Mode, Options, PerfError, Served, Stretch};
 use strandway_proto::{Rate, Span};
 use strandway_testbed::NodeFile;
-use strandway_udp::{Config, Error, Node, address};
+use strandway_udp::{Config, Error, Layout, Node, address};
 
 /// Sizes of `--all`, as powers of two, and its messages under way: that of perftest.
 const ALL_SIZES: std::ops::RangeInclusive<u32> = 3..=16;
@@ -31,6 +31,9 @@ pub(crate) fn perf(args: &PerfArgs) -> Result<(), Failure> {
 
 fn server(args: &PerfServerArgs) -> Result<(), Failure> {
     let (config, _) = config(&args.common, || Ok(wire::loopback(PORT)), PORT)?;
+    if config.layout == Layout::Uet {
+        return super::uet::server(args, config);
+    }
     let (mut nodes, mut addresses) = (Vec::new(), Vec::new());
     for config in wire::with_both_loopbacks(&args.common.wire, config) {
         let shards = Node::bind_shards(&config, usize::from(args.common.threads))?;
@@ -114,10 +117,6 @@ fn client(args: &PerfClientArgs) -> Result<(), Failure> {
     let mut outputs =
         Outputs::open(Wanted { json: args.json.as_ref(), ..Wanted::default() }, &wire::inputs(&args.common.wire))?;
     let head = head(args, &config);
-    let facts = (config.profile.name.clone(), config.payload);
-    let threads = args.common.threads;
-    let mut nodes = bind(&config, threads)?;
-    let servers = vec![server; usize::from(threads)];
     let options = Options {
         size: args.size,
         connections: args.connections,
@@ -128,6 +127,13 @@ fn client(args: &PerfClientArgs) -> Result<(), Failure> {
         interval: Duration::from_secs_f64(args.interval.clamp(0.0, 1e6)),
         messages: args.messages,
     };
+    if config.layout == Layout::Uet {
+        return super::uet::client(args, &config, &server, &options, &head, outputs);
+    }
+    let facts = (config.profile.name.clone(), config.payload);
+    let threads = args.common.threads;
+    let mut nodes = bind(&config, threads)?;
+    let servers = vec![server; usize::from(threads)];
     if args.all {
         let rows = sizes(&mut nodes, &servers, &options, &mut outputs)?;
         return outputs.json(|| json_of_sizes(args, facts, &rows));
@@ -146,7 +152,7 @@ fn client(args: &PerfClientArgs) -> Result<(), Failure> {
         }
     });
     let whole = whole.map_err(failure)?;
-    outputs.show(&format!("{}\n{}", "-".repeat(78), line(&whole)));
+    outputs.show(&last_line(&whole));
     outputs.json(|| json(args, facts, &whole, &seconds))
 }
 
@@ -260,7 +266,12 @@ fn head(args: &PerfClientArgs, config: &Config) -> String {
     )
 }
 
-fn line(stretch: &Stretch) -> String {
+/// The line below all others.
+pub(super) fn last_line(whole: &Stretch) -> String {
+    format!("{}\n{}", "-".repeat(78), line(whole))
+}
+
+pub(super) fn line(stretch: &Stretch) -> String {
     let plane = |(rate, up): (&f64, &bool)| if *up { format!("{rate:.3}") } else { format!("{rate:.3} (silent)") };
     let planes: Vec<String> = stretch.plane_gbps.iter().zip(&stretch.planes_up).map(plane).collect();
     // Times have as many digits as the interval needs.
@@ -279,7 +290,12 @@ fn line(stretch: &Stretch) -> String {
     )
 }
 
-fn json(args: &PerfClientArgs, (profile, payload): (String, u32), whole: &Stretch, seconds: &[Stretch]) -> String {
+pub(super) fn json(
+    args: &PerfClientArgs,
+    (profile, payload): (String, u32),
+    whole: &Stretch,
+    seconds: &[Stretch],
+) -> String {
     let row = |stretch: &Stretch| {
         serde_json::json!({
             "from_s": stretch.from_s,

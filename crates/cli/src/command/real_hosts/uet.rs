@@ -1,0 +1,79 @@
+//! `strandway perf` between nodes of Ultra Ethernet Transport: `--layout uet`.
+
+use super::perf::{failure, json, last_line, line};
+use super::wire;
+use crate::Failure;
+use crate::args::{PerfClientArgs, PerfServerArgs};
+use crate::outputs::{Outputs, print};
+use crate::progress;
+use std::net::SocketAddrV6;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use strandway_perf::uet::{run, serve};
+use strandway_perf::{Options, Served};
+use strandway_udp::uet::Node;
+use strandway_udp::{Config, Error, address};
+
+/// A flag that this layout has no use for is refused.
+fn refuse(is_set: bool, flag: &str, why: &str) -> Result<(), Failure> {
+    if is_set { Err(Failure::Usage(format!("{flag}: layout uet has {why}"))) } else { Ok(()) }
+}
+
+pub(super) fn server(args: &PerfServerArgs, config: Config) -> Result<(), Failure> {
+    refuse(args.common.threads != 1, &format!("--threads {}", args.common.threads), "one thread: leave it out")?;
+    refuse(args.beside, "--beside", "no TCP beside it: take it without --layout")?;
+    let mut nodes = Vec::new();
+    for config in wire::with_both_loopbacks(&args.common.wire, config) {
+        nodes.push(Node::configured(&config)?);
+    }
+    let addresses = nodes.iter().map(Node::address).collect::<Result<Vec<_>, _>>().map_err(Error::Wait)?;
+    let protection = args.common.wire.protection.name();
+    print(&format!("listening on {}, layout uet, {protection}; Ctrl-C ends\n", wire::shown(addresses)));
+    // Clients that are there, and whether one has gone.
+    let (open, gone) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let over = || gone.load(Ordering::Relaxed) && open.load(Ordering::Relaxed) == 0;
+    wire::on_each(nodes, |mut node| {
+        let stop = || progress::interrupted() || (args.once && over());
+        let tell = |served| match served {
+            Served::Came(from) => {
+                open.fetch_add(1, Ordering::Relaxed);
+                print(&format!("a client came from {from}\n"));
+            }
+            Served::Gone(reason) => {
+                open.fetch_sub(1, Ordering::Relaxed);
+                gone.store(true, Ordering::Relaxed);
+                print(&format!("a client has gone: {reason}\n"));
+            }
+            Served::Refused(..) | Served::Passed(_) => {}
+        };
+        serve(&mut node, None, stop, tell).map_err(failure)
+    })
+}
+
+pub(super) fn client(
+    args: &PerfClientArgs,
+    config: &Config,
+    server: &[SocketAddrV6],
+    options: &Options,
+    head: &str,
+    mut outputs: Outputs,
+) -> Result<(), Failure> {
+    let [server] = server else {
+        return Err(Failure::Usage(format!("{} servers: layout uet has one plane: name one address", server.len())));
+    };
+    refuse(args.common.threads != 1, &format!("--threads {}", args.common.threads), "one thread: leave it out")?;
+    refuse(!args.beside.is_empty(), "--beside", "no TCP beside it: take it without --layout")?;
+    refuse(args.all, "--all", "no run of all sizes: take --size")?;
+    let mut node = Node::configured(config)?;
+    outputs.show(head);
+    let mut seconds = Vec::new();
+    let whole = run(&mut node, address::shown(*server), options, progress::interrupted, |second| {
+        outputs.show(&line(second));
+        // A limit on the kept lines: one day of seconds.
+        if seconds.len() < 86_400 {
+            seconds.push(second.clone());
+        }
+    });
+    let whole = whole.map_err(failure)?;
+    outputs.show(&last_line(&whole));
+    outputs.json(|| json(args, (config.profile.name.clone(), config.payload), &whole, &seconds))
+}
