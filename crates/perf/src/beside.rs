@@ -354,7 +354,7 @@ impl Client<'_> {
             for _ in 0..size / PIECE {
                 stream.write_all(&whole)?;
             }
-            if size % PIECE > 0 {
+            if !size.is_multiple_of(PIECE) {
                 stream.write_all(&rest)?;
             }
             bytes += self.options.size;
