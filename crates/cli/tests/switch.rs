@@ -42,7 +42,7 @@ impl Drop for Folder {
 }
 
 /// Ports that probably no other process uses. Those from 31,000 on belong to `switch_chaos`.
-fn ports(test: u16) -> u16 {
+pub(crate) fn ports(test: u16) -> u16 {
     20_000 + (std::process::id() as u16 % 500) * 20 + test * 10
 }
 
@@ -63,7 +63,7 @@ fn start_with(folder: &Folder, socket: &str, port: u16, more: &[&str]) -> Proces
     Process(child)
 }
 
-fn start_rank(folder: &Folder, port: u16, rank: u16, runs: &str) -> Child {
+pub(crate) fn start_rank(folder: &Folder, port: u16, rank: u16, runs: &str) -> Child {
     start_rank_at(folder, port, port, rank, runs)
 }
 

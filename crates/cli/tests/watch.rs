@@ -1,5 +1,7 @@
 //! Figures of running programs: served as OpenMetrics text and as a status, read by a client of others, shown by `top`.
 
+mod programs;
+
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};

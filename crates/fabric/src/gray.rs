@@ -3,7 +3,9 @@
 //!
 //! **Hits.** A path is hit if it lost a packet in an interval, however many: a burst that takes a whole train of packets
 //! counts once. A path with trimmed packets is hit from a share on ([`GraySettings::trimmed`]), and one with long round
-//! trips if its mean is above [`GraySettings::slow`] times the median of the paths beside it.
+//! trips if its mean is above [`GraySettings::slow`] times the median of all paths in the interval. Packets of a slow link
+//! are often *late*: they arrive after their sender took them for lost, and have no round trip. So a suspicion is a hit, too,
+//! and a link is slow if half of its paths are hit.
 //!
 //! **Strata.** A healthy link is hit in proportion to the packets across it. On real hosts that holds only within a
 //! *stratum*: the paths of one pair of hosts, in one plane and one interval (Cochran-Mantel-Haenszel). A busy host loses what
@@ -25,6 +27,7 @@
 //! Links that the same paths cross cannot be told apart, and are named together. The method is ours; Clustermapper's
 //! ([`crate::localise`]) needs probes, and finds what loses everything.
 
+mod delay;
 mod score;
 #[cfg(test)]
 mod tests;
@@ -55,6 +58,8 @@ pub struct PathSample<L> {
     pub weight: f64,
     /// Those that were lost.
     pub lost: u64,
+    /// Those that the sender took for lost, and that arrived: 0 if that is unknown.
+    pub late: u64,
     /// Those that a switch trimmed, because a queue on their way was full.
     pub trimmed: u64,
     /// Round trips measured.
@@ -67,6 +72,16 @@ impl<L> PathSample<L> {
     /// Paths whose packets suffer together: those of a pair of hosts in an interval.
     fn group(&self) -> (u32, u32, u32) {
         (self.interval, self.source, self.destination)
+    }
+
+    /// Is it known whether the path is slow?
+    fn is_timed(&self, settings: &GraySettings) -> bool {
+        self.is_suspected(settings) || self.measured >= settings.measured
+    }
+
+    /// Has a sender taken some of its packets for lost, rightly or not, in a fabric where that may be a slow link?
+    fn is_suspected(&self, settings: &GraySettings) -> bool {
+        settings.within == Within::Pair && self.late + self.lost > 0
     }
 }
 
@@ -98,6 +113,8 @@ pub struct GraySettings {
     pub measured: u64,
     /// Rounds in which a part was hit, at least: intervals, or paths with [`Within::Fabric`].
     pub rounds: u32,
+    /// The same for a slow part.
+    pub slow_rounds: u32,
 }
 
 impl Default for GraySettings {
@@ -113,21 +130,24 @@ impl Default for GraySettings {
             slow: 2.0,
             measured: 8,
             rounds: 4,
+            slow_rounds: 4,
         }
     }
 }
 
 impl GraySettings {
-    /// For real nodes, whose hosts lose packets, too. Ours: a contrast of two, because the strata take care of hosts; two
-    /// round trips, because a path has few in an interval of a tenth of a second; and a doubt of 16, by which a search each second
-    /// over 64 cables (128 directions, and 64 with both) names a healthy one in 12 hours at most.
+    /// For real nodes, whose hosts lose packets, too. Ours: a contrast of two, because the strata take care of hosts; one
+    /// round trip, because a path has few in an interval of a tenth of a second; two seconds of slow paths, because bursts fill
+    /// queues for shorter times; and a doubt of 16, by which a search each second over 64 cables (128 directions,
+    /// and 64 with both) names a healthy one in 12 hours at most.
     pub fn of_nodes() -> GraySettings {
         GraySettings {
             within: Within::Pair,
             doubt: 16.0,
             contrast: 2.0,
-            measured: 2,
+            measured: 1,
             rounds: 8,
+            slow_rounds: 20,
             ..GraySettings::default()
         }
     }
@@ -164,6 +184,8 @@ pub struct Evidence {
     pub sent: u64,
     /// Those that were lost.
     pub lost: u64,
+    /// Those that arrived after their sender took them for lost.
+    pub late: u64,
     /// Mean round trip across the part, divided by the mean elsewhere; 0 if none was measured.
     pub delay: f64,
     /// Intervals in which a path across it was hit; paths with [`Within::Fabric`].
@@ -207,36 +229,8 @@ fn hits<L>(left: &[&PathSample<L>], kind: Kind, settings: &GraySettings) -> Vec<
             .iter()
             .map(|sample| sample.trimmed > 0 && sample.trimmed as f64 >= settings.trimmed * sample.sent as f64)
             .collect(),
-        Kind::Delay => {
-            let mut hit = vec![false; left.len()];
-            let is_measured = |at: &usize| left[*at].measured >= settings.measured;
-            for stratum in strata(left, settings.within) {
-                let mut rtts: Vec<f64> = stratum.clone().filter(is_measured).map(|at| left[at].rtt).collect();
-                rtts.sort_by(f64::total_cmp);
-                let Some(median) = rtts.get(rtts.len().saturating_sub(1) / 2).copied() else { continue };
-                for at in stratum.filter(is_measured) {
-                    hit[at] = median > 0.0 && left[at].rtt > settings.slow * median;
-                }
-            }
-            hit
-        }
+        Kind::Delay => delay::mark(left, settings),
     }
-}
-
-/// The places of the samples that are compared: all, or group by group.
-fn strata<L>(left: &[&PathSample<L>], within: Within) -> Vec<std::ops::Range<usize>> {
-    if within == Within::Fabric {
-        return std::iter::once(0..left.len()).collect();
-    }
-    let mut all = Vec::new();
-    let mut start = 0;
-    for at in 1..=left.len() {
-        if at == left.len() || left[at].group() != left[start].group() {
-            all.push(start..at);
-            start = at;
-        }
-    }
-    all
 }
 
 /// The link with the highest score, if it passes, with the hits that it was judged by.
@@ -249,18 +243,17 @@ fn best<L: Ord + Copy>(
     if !hits.contains(&true) {
         return None;
     }
-    let counted = |at: usize| kind != Kind::Delay || left[at].measured >= settings.measured;
-    let weigh = |at: usize| match (kind, counted(at)) {
-        (_, false) => 0.0,
-        (Kind::Delay, true) => 1.0,
+    let weigh = |at: usize| match (kind, settings.within) {
+        (Kind::Delay, Within::Fabric) => f64::from(u8::from(left[at].is_timed(settings))),
         _ => left[at].weight,
     };
     let compared = compare(left, &hits, &weigh, settings.within);
+    let rounds = if kind == Kind::Delay { settings.slow_rounds } else { settings.rounds };
     let mut best: Option<(f64, f64, L, &Comparison)> = None;
     for (link, comparison) in &compared {
         let (score, excess) = (comparison.score(), comparison.excess());
         if score > settings.doubt
-            && comparison.rounds() >= settings.rounds
+            && comparison.rounds() >= rounds
             && best.is_none_or(|best| excess > best.0)
             && has_several_witnesses(left, &hits, *link)
             && stands_out(left, &hits, kind, *link, settings)
@@ -318,17 +311,19 @@ fn stands_out<L: Ord + Copy>(
     link: L,
     settings: &GraySettings,
 ) -> bool {
-    let (mut sums, mut rtts) = ([(0.0, 0.0); 2], [(0.0, 0.0); 2]);
-    for (sample, hit) in left.iter().zip(hits) {
+    let (mut sums, mut rtts, mut suspected) = ([(0.0, 0.0); 2], [(0.0, 0.0); 2], 0);
+    let since = if kind == Kind::Delay { since(left, hits, link, settings) } else { 0 };
+    for (sample, hit) in left.iter().zip(hits).filter(|(sample, _)| sample.interval >= since) {
         let (suffered, of) = match kind {
             Kind::Full => (sample.trimmed as f64, sample.sent as f64),
             Kind::Loss => (sample.lost.min(sample.sent.max(1)) as f64, sample.sent.max(u64::from(*hit)) as f64),
-            Kind::Delay if sample.measured < settings.measured => continue,
+            Kind::Delay if !sample.is_timed(settings) => continue,
             Kind::Delay => (f64::from(u8::from(*hit)), 1.0),
         };
         let crosses = usize::from(sample.links.contains(&link));
         let (sum, rtt) = (&mut sums[crosses], &mut rtts[crosses]);
         *sum = (sum.0 + suffered, sum.1 + of);
+        suspected += if crosses == 1 { u32::from(sample.is_suspected(settings)) } else { 0 };
         *rtt = (rtt.0 + sample.rtt * sample.measured as f64, rtt.1 + sample.measured as f64);
     }
     let share = |(suffered, of): (f64, f64)| if of > 0.0 { suffered / of } else { 0.0 };
@@ -338,9 +333,23 @@ fn stands_out<L: Ord + Copy>(
         Kind::Loss => settings.loss,
         Kind::Delay => SLOW_SHARE,
     };
-    // Hosts poll their planes in some order: a difference that is systematic, and small, is no fault.
-    let is_slow = kind != Kind::Delay || share(rtts[1]) >= settings.slow * share(rtts[0]);
+    // Hosts poll their planes in some order: a difference that is systematic, and small, is no fault. Late packets
+    // have no round trips.
+    let is_slow = kind != Kind::Delay
+        || 2.0 * f64::from(suspected) > sums[1].0
+        || share(rtts[1]) >= settings.slow * share(rtts[0]);
     across >= least && across >= rest * settings.contrast && is_slow
+}
+
+/// The first of the last intervals in which a link was hit, [`GraySettings::slow_rounds`] of them: a link that has become
+/// slow just now was fast before. 0 with [`Within::Fabric`].
+fn since<L: Ord + Copy>(left: &[&PathSample<L>], hits: &[bool], link: L, settings: &GraySettings) -> u32 {
+    if settings.within == Within::Fabric {
+        return 0;
+    }
+    let hit = left.iter().zip(hits).filter(|(sample, hit)| **hit && sample.links.contains(&link));
+    let intervals: BTreeSet<u32> = hit.map(|(sample, _)| sample.interval).collect();
+    intervals.iter().rev().take(settings.slow_rounds as usize).last().copied().unwrap_or(0)
 }
 
 /// The numbers behind a name.
@@ -361,6 +370,7 @@ fn evidence<L: Ord + Copy>(
         if crosses {
             evidence.sent += sample.sent;
             evidence.lost += sample.lost;
+            evidence.late += sample.late;
             if *hit {
                 pairs.insert((sample.source, sample.destination));
             }

@@ -130,6 +130,18 @@ fn descriptions_name_every_stop() {
 }
 
 #[test]
+fn the_least_entropy_selects_the_same_path_in_both_directions() {
+    for clos in [Clos::new(3, 2).expect("fits"), fat_tree(1), Clos::of_sites(3, 2, 2).expect("fits")] {
+        for (from, to, entropy) in (0..6).flat_map(|a| (0..6).flat_map(move |b| (0..300).map(move |e| (a, b, e)))) {
+            let least = clos.least_entropy(from, to, entropy);
+            assert!(least <= entropy && least == clos.least_entropy(to, from, entropy));
+            assert_eq!(clos.way(0, from, to, least), clos.way(0, from, to, entropy));
+            assert_eq!(clos.way(0, to, from, least), clos.way(0, to, from, entropy));
+        }
+    }
+}
+
+#[test]
 fn a_host_owns_everything_behind_its_words_and_nothing_else() {
     let clos = Clos::new(2, 2).expect("fits");
     assert_eq!(clos.host_of(address("fcbb:bb00:2:8001::")), Some(2));

@@ -107,6 +107,7 @@ fn samples(experiment: &Experiment, measured: &Measurements) -> Vec<PathSample<L
             sent: counts.sent,
             weight: counts.sent as f64,
             lost: counts.lost,
+            late: 0,
             trimmed: counts.trimmed,
             measured: counts.measured,
             rtt: counts.rtts.0 as f64 / counts.measured.max(1) as f64,

@@ -3,7 +3,7 @@
 use super::{GraySettings, Kind, PathSample, hits};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Samples of the last intervals, within a bound. Those of pairs that met nothing are added up.
+/// Samples of the last intervals, within a bound. Packets of pairs that met nothing are added up.
 #[derive(Clone, Debug)]
 pub struct GrayWindow<L> {
     settings: GraySettings,
@@ -18,9 +18,9 @@ const INTERVALS: u32 = 10;
 #[derive(Clone, Debug)]
 struct Span<L> {
     number: u32,
-    /// The samples of pairs that were hit.
+    /// The samples of pairs that were hit, and the round trips of all others.
     hit: Vec<PathSample<L>>,
-    /// The sums of all others, path by path.
+    /// The sums of all others without round trips, path by path.
     quiet: BTreeMap<(u32, u32, u8, Vec<L>), PathSample<L>>,
 }
 
@@ -60,16 +60,17 @@ impl<L: Ord + Copy> GrayWindow<L> {
                 sent: 0,
                 weight: 0.0,
                 lost: 0,
+                late: 0,
                 trimmed: 0,
                 measured: 0,
                 rtt: 0.0,
                 ..sample.clone()
             });
-            let all = (sum.measured + sample.measured).max(1) as f64;
-            sum.rtt = (sum.rtt * sum.measured as f64 + sample.rtt * sample.measured as f64) / all;
             sum.sent += sample.sent;
             sum.trimmed += sample.trimmed;
-            sum.measured += sample.measured;
+            if sample.measured > 0 {
+                span.hit.push(PathSample { sent: 0, weight: 0.0, lost: 0, trimmed: 0, ..sample });
+            }
         }
         while self.kept.len() > self.spans {
             self.kept.pop_front();
@@ -85,11 +86,8 @@ impl<L: Ord + Copy> GrayWindow<L> {
                 quiet.insert(key, sample.clone());
                 continue;
             };
-            let count = (sum.measured + sample.measured).max(1) as f64;
-            sum.rtt = (sum.rtt * sum.measured as f64 + sample.rtt * sample.measured as f64) / count;
             sum.sent += sample.sent;
             sum.trimmed += sample.trimmed;
-            sum.measured += sample.measured;
         }
         all.extend(quiet.into_values());
         super::find(&all, &self.settings)

@@ -51,6 +51,21 @@ impl Clos {
         Way { plane, stops }
     }
 
+    /// The smallest entropy value that selects the same path between these hosts, in either direction.
+    ///
+    /// # Panics
+    /// If the hosts do not fit ([`Clos::holds`]).
+    pub fn least_entropy(&self, from: u32, to: u32, entropy: u32) -> u32 {
+        let (first, last) = (self.t0_of(from), self.t0_of(to));
+        if first == last {
+            return 0;
+        }
+        let bits = self.first_bits();
+        let up = (entropy & ((1 << bits) - 1)) % u32::from(self.paths_between_t0s());
+        let pods = self.pods.filter(|_| self.pod_of(first) != self.pod_of(last));
+        up | pods.map_or(0, |pods| ((entropy >> bits) % u32::from(pods.t2s_per_t1)) << bits)
+    }
+
     /// The path of a probe that a host sends to itself over a T1 that its T0 is linked to. With it a sender can test
     /// half of a path without a peer.
     ///

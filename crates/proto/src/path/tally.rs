@@ -26,6 +26,18 @@ pub struct PathCounts {
     pub arrived: u64,
 }
 
+impl PathCounts {
+    /// Adds the counts of another path.
+    pub fn add(&mut self, other: &PathCounts) {
+        self.sent += other.sent;
+        self.lost += other.lost;
+        self.trimmed += other.trimmed;
+        self.measured += other.measured;
+        self.rtts = Span(self.rtts.0.saturating_add(other.rtts.0));
+        self.arrived += other.arrived;
+    }
+}
+
 /// The counts of all paths of a connection, in the order of paths.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PathTally(Vec<PathCounts>);

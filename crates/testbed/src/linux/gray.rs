@@ -12,8 +12,8 @@ use strandway_udp::watch::ask;
 const INTERVALS: u32 = 200;
 
 /// The share of the newest interval in the packets that could have been lost: ours, so that they are those of the last
-/// third of a second.
-const NEWEST: f64 = 0.3;
+/// second. Some senders choose a plane per burst, and have a burst only every few tenths of a second.
+const NEWEST: f64 = 0.1;
 
 /// Intervals after which a packet that has not arrived is lost: ours, above a second. A sender that is busy, or whose packets
 /// wait in long queues, infers losses that are none.
@@ -71,11 +71,22 @@ struct PathState {
     used: u32,
 }
 
+/// A path's counts in an interval after which all of its packets have arrived or are lost.
+#[derive(Debug)]
+struct Settled {
+    /// The lost packets are those that never arrived.
+    counts: Counts,
+    /// Packets that the sender took for lost, and that arrived.
+    late: u64,
+    /// The packets that could have been lost.
+    weight: f64,
+}
+
 impl PathState {
-    /// Adds an interval's counts. Returns those of the interval that is settled now, with its weight: the packets that the
+    /// Adds an interval's counts. Returns those of the interval that is settled now: the packets that the
     /// sender takes for lost count only if fewer arrived than were sent from then on. If `sees_arrivals` is false, the sender is
     /// believed.
-    fn settle(&mut self, counts: Counts, sees_arrivals: bool, interval: u32) -> Option<(Counts, f64)> {
+    fn settle(&mut self, counts: Counts, sees_arrivals: bool, interval: u32) -> Option<Settled> {
         if counts.iter().any(|count| *count > 0) {
             self.used = interval;
         }
@@ -88,14 +99,15 @@ impl PathState {
             return None;
         }
         let least = self.recent.iter().skip(LAG).map(|(_, missing, _)| *missing).min()?;
-        let (mut settled, _, weight) = self.recent.pop_front()?;
+        let (mut counts, _, weight) = self.recent.pop_front()?;
+        let suspected = counts[1];
         if sees_arrivals {
             let level = self.level.unwrap_or(least);
-            settled[1] = settled[1].min((least - level).max(0) as u64);
+            counts[1] = suspected.min((least - level).max(0) as u64);
             // Packets that are missing for longer, although the sender suspects no loss, are under way.
-            self.level = Some(if settled[1] > 0 { least } else { level.min(least) });
+            self.level = Some(if counts[1] > 0 { least } else { level.min(least) });
         }
-        Some((settled, weight))
+        Some(Settled { counts, late: suspected - counts[1], weight })
     }
 }
 
@@ -182,7 +194,7 @@ impl GrayWatch {
         for (row, now) in rows {
             let then = before.rows.get(row).copied().unwrap_or_default();
             let (peer, _, plane, entropy) = *row;
-            if host >= self.hosts || peer >= self.hosts || host == peer || plane >= self.planes {
+            if *now == then || host >= self.hosts || peer >= self.hosts || host == peer || plane >= self.planes {
                 continue;
             }
             let mut add = |from, to, counts: std::ops::Range<usize>| {
@@ -217,19 +229,22 @@ impl GrayWatch {
         for ((source, destination), paths) in &mut self.pairs {
             let news = grown.get(&(*source, *destination));
             let first = samples.len();
-            for ((plane, links), state) in paths.iter_mut() {
-                let counts = news.and_then(|news| news.get(&(*plane, links.clone()))).copied().unwrap_or_default();
+            for (path, state) in paths.iter_mut() {
+                let counts = news.and_then(|news| news.get(path)).copied().unwrap_or_default();
                 let settled = state.settle(counts, seen.contains(destination), interval);
-                let Some(([sent, lost, trimmed, measured, rtts, _], weight)) = settled else { continue };
+                let Some(Settled { counts: [sent, lost, trimmed, measured, rtts, _], late, weight }) = settled else {
+                    continue;
+                };
                 samples.push(PathSample {
                     interval,
                     source: *source,
                     destination: *destination,
-                    plane: *plane,
-                    links: links.clone(),
+                    plane: path.0,
+                    links: path.1.clone(),
                     sent,
                     weight,
                     lost,
+                    late,
                     trimmed,
                     measured,
                     rtt: rtts as f64 * 1e3 / measured.max(1) as f64,
@@ -327,12 +342,14 @@ mod tests {
             };
             let suspected = u64::from([10, 20, 25].contains(&interval));
             let settled = path.settle([10, suspected, 0, 0, 0, arrived], true, interval);
-            lost.extend(settled.map(|(counts, _)| counts[1]));
+            lost.extend(settled.map(|settled| (settled.counts[1], settled.late)));
         }
-        assert_eq!((lost.len(), lost.iter().sum::<u64>(), lost[20]), (60 - SETTLED, 1, 1), "{lost:?}");
+        assert_eq!((lost.len(), lost[20]), (60 - SETTLED, (1, 0)), "{lost:?}");
+        let sums = lost.iter().fold((0, 0), |sums, (lost, late)| (sums.0 + lost, sums.1 + late));
+        assert_eq!(sums, (1, 2), "the others were late: {lost:?}");
         let mut unseen = PathState::default();
         let settled: Vec<_> = (0..20).filter_map(|at| unseen.settle([10, 3, 0, 0, 0, 0], false, at)).collect();
-        assert_eq!(settled[0].0[1], 3, "nobody counts arrivals, so the sender is believed");
+        assert_eq!(settled[0].counts[1], 3, "nobody counts arrivals, so the sender is believed");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::NodeFile;
 use crate::linux::{LinuxError, LinuxFabric, Node, t1s};
 use crate::wire::{self, Copying, WireProgress};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use strandway_fabric::fault::FaultPlan;
 use strandway_fabric::measure::LinkCounters;
@@ -12,6 +13,30 @@ use strandway_namespaces::{
     Moment, folder, is_carried, lines_of, links, moments, move_into, netns, prepare, set_failures, standing, status,
 };
 use strandway_proto::Rate;
+use strandway_udp::Timeouts;
+
+/// Pings of all nodes of a fabric per second, at most, while all have something under way: ours. They share one machine,
+/// which has no time for their packets if they send ten times as many.
+const PINGS_MAX: u64 = 4_000;
+
+/// Pings per plane timeout, as nodes send them.
+const PINGS: u64 = 4;
+
+/// The longest wait for a peer: ours.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Timeouts at which the nodes of an experiment send no more than [`PINGS_MAX`]: the usual ones if at most 20 pairs of hosts
+/// exchange something over two planes. All are longer by the same factor, since a machine that runs more nodes also
+/// answers later.
+fn timeouts(experiment: &Experiment, usual: Timeouts) -> Timeouts {
+    let ends = experiment.plan.connections.iter().flat_map(|c| [(c.source, c.destination), (c.destination, c.source)]);
+    let peers = ends.collect::<BTreeSet<_>>().len() as u64;
+    let planes = u64::from(experiment.plan.topology.shape().planes);
+    let least = Duration::from_micros(peers * planes * PINGS * 1_000_000 / PINGS_MAX);
+    let factor = least.as_secs_f64() / usual.plane.as_secs_f64();
+    let longer = |time: Duration| time.max(time.mul_f64(factor).min(PATIENCE));
+    Timeouts { handshake: longer(usual.handshake), peer: longer(usual.peer), plane: longer(usual.plane) }
+}
 
 /// Runs the experiment on the fabric `name`, with a thread for each host in the host's namespace. Faults begin and end
 /// at their times. `each` is called with the progress; if it returns false, the run ends early. The second result is
@@ -49,6 +74,7 @@ pub fn live(
         config.profile = (**profile).clone();
         config.payload = profile.transport.mtu;
         config.path_reports.events = true;
+        config.timeouts = timeouts(experiment, config.timeouts);
         strandway_udp::Node::bind(config).map_err(|e| e.to_string())
     };
     let team = |group: &Members| fabric.team_of(group).ok_or_else(|| no_team(name, group));

@@ -10,8 +10,8 @@ use crate::session::Session;
 use crate::watch::{self, Json, Part, PathRow, Sample, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use strandway_proto::path::PathStatus;
-use strandway_proto::{ConnectionStats, Span};
+use strandway_proto::path::{PathCounts, PathStatus};
+use strandway_proto::{ConnectionStats, PathId, Span};
 
 /// The node's part in what is served, and since when planes are down.
 pub(super) struct Watching {
@@ -149,7 +149,15 @@ impl Node {
                     self.monitors.get(session.monitor()).and_then(|one| one.sides.iter().find_map(|side| side.at));
                 let Some(peer) = address.and_then(|address| clos.host_of(*address.ip())) else { continue };
                 let connection = session.number();
-                rows.extend(session.path_counts().iter().map(|counts| PathRow { peer, connection, counts: *counts }));
+                // Entropy values that select the same path are one row: a connection may have thousands.
+                let mut merged: BTreeMap<PathId, PathCounts> = BTreeMap::new();
+                for counts in session.path_counts() {
+                    let entropy = clos.least_entropy(*host, peer, counts.path.entropy());
+                    let path = PathId::new(counts.path.port(), entropy);
+                    let sum = merged.entry(path).or_insert(PathCounts { path, ..PathCounts::default() });
+                    sum.add(counts);
+                }
+                rows.extend(merged.into_values().map(|counts| PathRow { peer, connection, counts }));
             }
             watching.part.publish_paths(*host, rows);
             watching.paths_due = began + PATHS_INTERVAL.max(began.elapsed() * PATHS_SHARE);

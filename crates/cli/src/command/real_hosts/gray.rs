@@ -94,7 +94,7 @@ fn sentence(part: &GrayPart<Hop>) -> String {
     let what = match part.symptom {
         Symptom::Loss(share) => format!("{:.2} % lost", share * 100.0),
         Symptom::Full(share) => format!("{:.1} % trimmed", share * 100.0),
-        Symptom::Delay(_) => "slow".into(),
+        Symptom::Delay(_) => format!("slow, {:.0} % late", 100.0 * evidence.late as f64 / evidence.sent.max(1) as f64),
     };
     let delay =
         if evidence.delay > 0.0 { format!(", round trips {:.1} times as long", evidence.delay) } else { String::new() };
@@ -120,6 +120,7 @@ fn suspicion(part: &GrayPart<Hop>) -> serde_json::Value {
         "hops": hops,
         "symptom": symptom,
         "lost": share,
+        "late": evidence.late,
         "delay": evidence.delay,
         "score": part.score,
         "sent": evidence.sent,

@@ -7,9 +7,10 @@ use crate::cast::receiver_group::ReceiverGroup;
 use crate::cast::{CastError, Hashes, broadcast, step_back, with_list};
 use crate::copy::parts::{Order, Outcome, Sender, Tree, parcel_bytes};
 use crate::copy::{CopyError, Message};
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use strandway_group::GroupError;
 
 impl<S: Fn() -> bool> Casting<'_, S> {
@@ -171,9 +172,18 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                 // The team notices a lost receiver.
                 let _ = self.send_message(who, &CastMessage::Parcel(batch));
             });
-            let stop = self.stop;
+            let (stop, began, looked) = (self.stop, self.began, Cell::new(Instant::now()));
+            let (status, told) = (self.status(), RefCell::new(&mut *each));
+            // A file batch may take seconds. The caller is told meanwhile, too.
+            let stop = || {
+                if looked.get().elapsed() >= LOOK {
+                    looked.set(Instant::now());
+                    told.borrow_mut()(&Status { seconds: began.elapsed().as_secs_f64(), ..status.clone() });
+                }
+                stop()
+            };
             let Some(team) = self.role.team() else { continue };
-            match broadcast(team, buffer, (bytes, batch.next as usize), &hashes, stop) {
+            match broadcast(team, buffer, (bytes, batch.next as usize), &hashes, &stop) {
                 Ok(_) => {
                     self.cast_bytes += bytes as u64;
                     group.cast(slot, bytes as u64);
