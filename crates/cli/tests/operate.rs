@@ -101,3 +101,62 @@ fn nodes_that_run_leave_a_denied_switch_and_come_back_when_it_is_allowed() {
     let back = (0..20).map(|_| growth(&fabric, (0, 1), 2_000)).find(|(drained, fewest)| drained * 4 > *fewest);
     assert!(back.is_some(), "its packets return");
 }
+
+/// Eight hosts below two T0s, with two planes of four T1s; every host sends about 50 packets per second to every other one.
+fn all_to_all(fabric: &Fabric) -> String {
+    let pairs = (0..8).flat_map(|from| (0..8).map(move |to| (from, to))).filter(|(from, to)| from != to);
+    let flows = pairs.map(|(from, to)| format!("  {{ from = {from}, to = {to}, size = \"1 KiB\" }},\n"));
+    let text = format!(
+        "[fabric]\nkind = \"multi-plane\"\nhosts = 8\nplanes = 2\nhosts_per_leaf = 4\nspines = 4\nrate = \"20 Mbps\"\n\
+         latency = \"10 us\"\nqueue = \"128 KiB\"\nrouting = \"source\"\ntrimming = false\necn = false\n\
+         [profile]\nname = \"uec\"\ntransport.mtu = 1024\n\
+         [workload]\nkind = \"flows\"\nmessages = 60000\ngap = \"15 ms\"\njitter = \"15 ms\"\nflows = [\n{}]\n",
+        flows.collect::<String>()
+    );
+    let path = fabric.scratch().join("all.toml");
+    std::fs::write(&path, text).expect("a scenario");
+    path.display().to_string()
+}
+
+/// Looks of ten seconds until the nodes' packets name something, at most `rounds` of them. The last one's findings.
+fn named_by_nodes(fabric: &Fabric, rounds: usize) -> Value {
+    let mut last = Value::Null;
+    for _ in 0..rounds {
+        let look = fabric.run(&["localise", "--nodes", "--json", "-"]);
+        last = serde_json::from_slice(&look.stdout).unwrap_or_else(|_| panic!("{}", said(&look)));
+        assert!(last["sent"].as_u64() > Some(0) && last["nodes"] == 8, "{last}");
+        let names = last["suspicions"].as_array().map_or(0, Vec::len);
+        assert_eq!(look.status.code(), Some(if names > 0 { 3 } else { 0 }), "{}", said(&look));
+        if names > 0 {
+            break;
+        }
+    }
+    last
+}
+
+#[test]
+fn running_nodes_name_lossy_cables_and_nothing_without_a_fault() {
+    let Some(fabric) = Fabric::named() else { return };
+    let scenario = all_to_all(&fabric);
+    fabric.good(&["up", &scenario]);
+    let places = fabric.folder().join("metrics");
+    std::fs::create_dir_all(&places).expect("a folder");
+    let mut run = fabric.command(&["run", &scenario, "-q"]);
+    run.env("STRANDWAY_METRICS", format!("{}/", places.display())).stdout(Stdio::null()).stderr(Stdio::null());
+    let _run = Running(run.spawn().expect("it runs"));
+    // The nodes open their connections first.
+    let serves = (0..1_200).any(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        fabric.run(&["localise", "--nodes", "--seconds", "1"]).status.code() == Some(0)
+    });
+    assert!(serves, "nodes serve their counts");
+    let healthy = named_by_nodes(&fabric, 1);
+    assert_eq!(healthy["suspicions"], serde_json::json!([]), "{healthy}");
+    // A cable between switches, and a host's cable.
+    for (fault, cable) in [("loss:p0:t0-0:t1-1:5%", "p0:t0-0:t1-1"), ("loss:p1:h2:t0-0:10%", "p1:h2")] {
+        fabric.good(&["fail", fault]);
+        let found = named_by_nodes(&fabric, 12);
+        assert_eq!(found["suspicions"][0]["parts"][0].as_str(), Some(cable), "{found}");
+        fabric.good(&["heal"]);
+    }
+}

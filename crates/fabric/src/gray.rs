@@ -349,7 +349,8 @@ fn since<L: Ord + Copy>(left: &[&PathSample<L>], hits: &[bool], link: L, setting
     }
     let hit = left.iter().zip(hits).filter(|(sample, hit)| **hit && sample.links.contains(&link));
     let intervals: BTreeSet<u32> = hit.map(|(sample, _)| sample.interval).collect();
-    intervals.iter().rev().take(settings.slow_rounds as usize).last().copied().unwrap_or(0)
+    let last = settings.slow_rounds.saturating_sub(1) as usize;
+    intervals.iter().nth_back(last).or(intervals.first()).copied().unwrap_or(0)
 }
 
 /// The numbers behind a name.
