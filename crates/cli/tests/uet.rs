@@ -67,6 +67,27 @@ fn once_ends_the_server_with_its_client() {
     assert!(child.wait().expect("it ends").success());
 }
 
+/// Also if the measurement is over soon after.
+#[test]
+fn a_server_that_is_killed_is_reported_to_its_client() {
+    for (mode, seconds) in [(&[][..], "1.5"), (&["--latency", "--size", "64"], "1.5"), (&[], "60")] {
+        let (mut child, at, mut lines) = listening(&SERVER);
+        let client = strandway(&[&CLIENT[..], &[&at, "--seconds", seconds], mode].concat())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let mut line = String::new();
+        lines.read_line(&mut line).expect("it says who came");
+        assert!(line.starts_with("a client came from"), "{line}");
+        child.kill().expect("it runs");
+        child.wait().expect("it ends");
+        let output = client.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("stopped answering"), "{mode:?} {seconds}: {said}");
+    }
+}
+
 #[test]
 fn a_client_in_the_clear_gets_no_answer_of_a_sealed_server() {
     let (mut child, at, _lines) = listening(&SERVER);

@@ -88,6 +88,19 @@ fn tcp_and_tls_are_measured_in_turns_with_ours() {
         }
         assert!(rows[1..].iter().all(|row| row["ratio"].as_f64().is_some_and(|ratio| ratio > 0.0)), "{report}");
     }
+    for (more, said) in [
+        (&["--latency", "--connections", "4"][..], "take 1 with --latency"),
+        (&["--latency", "--size", "17M"], "at most 16777216 with --latency"),
+        (&["--connections", "65"], "take 1 to 64"),
+        (&["--beside", "quic"], "possible values: tcp, tls"),
+        (&["--all"], "cannot be used with"),
+    ] {
+        let client = ["perf", "client", "::1", "--beside", "tcp", "--seconds", "0.1"];
+        let output = hosts.strandway(0, &[&client[..], more].concat()).output().expect("it runs");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(said), "{more:?}: {text}");
+        assert!(output.stdout.is_empty(), "{more:?}: refused before anything is measured");
+    }
     server.kill().expect("it can be killed");
     server.wait().expect("it is dead");
     // A server without --beside.

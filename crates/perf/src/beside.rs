@@ -27,6 +27,8 @@ const PIECE: usize = 1 << 20;
 const CONNECTIONS_MAX: usize = 64;
 /// A connection over which nothing comes for this time is closed. Ours.
 const SILENCE: Duration = Duration::from_secs(10);
+/// A client has sent its whole request after this time. Ours.
+const HELLO: Duration = Duration::from_secs(2);
 /// The longest time until a waiting thread asks whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -83,7 +85,15 @@ impl fmt::Display for BesideError {
                 "nothing answers over TCP at {at} ({error}): start `strandway perf server --beside` there, and let TCP \
                  pass to that port"
             ),
-            BesideError::Broken(error) => write!(f, "the TCP connection beside ours failed: {error}"),
+            BesideError::Broken(error) if error.kind() == ErrorKind::ConnectionAborted => {
+                let seconds = SILENCE.as_secs();
+                write!(f, "the server has not answered over TCP for {seconds} s")
+            }
+            BesideError::Broken(error) => write!(
+                f,
+                "the TCP connection beside ours failed ({error}): has the server ended, or {CONNECTIONS_MAX} other \
+                 connections?"
+            ),
             BesideError::Count(sent, counted) => {
                 write!(f, "the server counted {counted} of {sent} bytes that were sent by TCP: please report this")
             }
@@ -216,7 +226,9 @@ impl BesideServer {
         stream.set_nonblocking(false)?;
         prepare(&stream)?;
         let mut request = [0; REQUEST];
-        Patient::new(&stream, stop).read_exact(&mut request)?;
+        // A client sends its request at once; one that sends it byte by byte holds a place no longer than others.
+        let until = Instant::now() + HELLO;
+        Patient::new(&stream, &|| stop() || Instant::now() > until).read_exact(&mut request)?;
         let size = u32::from_be_bytes(*request.last_chunk().expect("16 bytes"));
         if request[..8] != *MAGIC || request[8] != VERSION || request[9] > 1 || request[10] > 1 {
             return Err(ErrorKind::InvalidData.into());
@@ -267,25 +279,42 @@ fn exchange(mut stream: impl Read + Write, length: usize, echoes: bool) -> io::R
     stream.flush()
 }
 
+/// Are these options possible beside TCP? [`run_beside`] asks it, too.
+///
+/// # Errors
+/// A sentence that names the option and its range.
+pub fn check_beside(options: &Options) -> Result<(), BesideError> {
+    let echoes = options.mode == Mode::Latency;
+    let refuse = |what: String| Err(BesideError::Option(what));
+    if echoes && options.size > BESIDE_ECHO_MAX {
+        let size = options.size;
+        return refuse(format!("a message of {size} B beside TCP: take at most {BESIDE_ECHO_MAX} with --latency"));
+    }
+    if echoes && options.connections != 1 {
+        return refuse(format!("{} connections beside TCP: take 1 with --latency", options.connections));
+    }
+    if options.size == 0 || !(1..=CONNECTIONS_MAX).contains(&options.connections) {
+        let connections = options.connections;
+        return refuse(format!(
+            "{connections} connections beside TCP: take 1 to {CONNECTIONS_MAX}, and a size above 0"
+        ));
+    }
+    Ok(())
+}
+
 /// Measures a rival against a [`BesideServer`]: bandwidth, or round trips with [`Mode::Latency`]; of the options
 /// `size`, `connections`, `duration` and `mode` count. `stop` is asked repeatedly, and ends the measurement early.
 ///
 /// # Errors
-/// If the server is not there, or the connection fails.
+/// If the server is not there, the connection fails, or options are [not possible](check_beside).
 pub fn run_beside(
     rival: Rival,
     server: SocketAddr,
     options: &Options,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<BesideResult, BesideError> {
-    let echoes = options.mode == Mode::Latency;
-    if echoes && options.size > BESIDE_ECHO_MAX {
-        return Err(BesideError::Option(format!(
-            "a message of {} B beside TCP: take at most {BESIDE_ECHO_MAX} with --latency",
-            options.size
-        )));
-    }
-    if echoes {
+    check_beside(options)?;
+    if options.mode == Mode::Latency {
         return on_connection(rival, server, options, stop, |client, stream| client.round_trips(stream));
     }
     let began = Instant::now();

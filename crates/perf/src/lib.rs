@@ -11,7 +11,7 @@ mod server;
 mod threads;
 pub mod uet;
 
-pub use beside::{BESIDE_ECHO_MAX, BesideError, BesideResult, BesideServer, Rival, run_beside};
+pub use beside::{BESIDE_ECHO_MAX, BesideError, BesideResult, BesideServer, Rival, check_beside, run_beside};
 pub use client::{run, run_to_shard};
 pub use server::{Interval, PlaneInterval, Served, serve, serve_all, serve_every};
 pub use threads::run_all;
@@ -154,7 +154,11 @@ impl fmt::Display for PerfError {
                 "no answer: is `strandway perf server --layout uet` running there, with the same key and --protection?",
             ),
             PerfError::Refused(why) => {
-                write!(f, "the server refused a message: {why}; is `strandway perf server --layout uet` running there?")
+                write!(
+                    f,
+                    "the server refused a message: {why}; is `strandway perf server --layout uet` running there, and has \
+                     it not been started again meanwhile?"
+                )
             }
             PerfError::Option(what) => f.write_str(what),
         }

@@ -168,12 +168,14 @@ pub fn run(
             return Err(PerfError::Option(what));
         }
     }
+    // Memory of a gigabyte takes a while.
+    let bytes = Arc::new(vec![0x5a; options.size as usize]);
     let began = Instant::now();
     let mut run = Run {
         node,
         to,
         options: *options,
-        bytes: Arc::new(vec![0x5a; options.size as usize]),
+        bytes,
         random: Random::new(0, StreamKind::Connection, 0),
         digest: Vec::new(),
         posted: VecDeque::new(),
@@ -186,10 +188,13 @@ pub fn run(
     };
     let first = (began, run.node.uet().counters(), 0, 0);
     let mut last = first;
+    let mut moved = (run.moves(), began);
     loop {
         let now = Instant::now();
-        let over =
-            stop() || now - began >= options.duration || options.messages.is_some_and(|most| run.messages >= most);
+        let is_silent = !run.node.uet().has_answered(to);
+        // A short measurement waits for the server's first answer.
+        let is_late = now - began >= if is_silent { options.duration.max(SILENCE) } else { options.duration };
+        let over = stop() || is_late || options.messages.is_some_and(|most| run.messages >= most);
         if over || now - last.0 >= options.interval {
             let next = (now, run.node.uet().counters(), run.messages, run.read);
             if !over {
@@ -198,14 +203,16 @@ pub fn run(
             run.rtts[0].clear();
             last = next;
         }
-        let is_silent = !run.node.uet().has_answered(to);
         if is_silent && (over || now - began > SILENCE) && !stop() {
             return Err(PerfError::Silent);
         }
         if over {
             break;
         }
-        if now - run.heard > STALL {
+        if run.moves() != moved.0 {
+            moved = (run.moves(), now);
+        }
+        if now - run.heard > STALL || now - moved.1 > SILENCE && !run.posted.is_empty() {
             return Err(PerfError::Stalled);
         }
         run.post();
@@ -217,13 +224,22 @@ pub fn run(
     let took = last.0 - began;
     whole.goodput_gbps = gbps(run.messages * options.size, took);
     run.node.uet().close(to);
-    while run.node.uet().contexts()[0] > 0 && last.0.elapsed() < FAREWELL {
+    let (before, mut is_there) = (run.moves(), stop());
+    while run.node.uet().contexts()[0] > 0 && last.0.elapsed() < if is_there { FAREWELL } else { SILENCE } {
         run.node.turn(Duration::from_millis(10))?;
+        is_there |= run.moves() != before;
     }
-    Ok(whole)
+    // A server that is there answers the end, or takes what is under way.
+    if run.node.uet().contexts()[0] > 0 && !is_there { Err(PerfError::Stalled) } else { Ok(whole) }
 }
 
 impl Run<'_> {
+    /// Counters that change while the server takes something or sends something.
+    fn moves(&mut self) -> (u64, u64) {
+        let counters = self.node.uet().counters();
+        (counters.received, counters.sent - counters.sent_again)
+    }
+
     /// Posts operations until enough are under way.
     fn post(&mut self) {
         let Options { size, mode, depth, messages, .. } = self.options;

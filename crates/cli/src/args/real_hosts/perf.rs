@@ -10,7 +10,7 @@ A plane is a pair of addresses, a local one and one of the other host. Both side
 key. Without --plane, a server listens on loopback.
 
 Examples, on one host:
-  strandway perf server &                                     listens on [::1]:47930, or 127.0.0.1:47930 without IPv6
+  strandway perf server &                                     listens on [::1]:47930 and 127.0.0.1:47930
   strandway perf client ::1                                   ten seconds of 1 MiB writes, a line per second
   strandway perf client ::1 --latency --size 64               round trips instead
   strandway perf client ::1 --latency --size 64 --bulk 1      the same beside a connection that fills the wire
@@ -225,7 +225,7 @@ pub(crate) struct PerfServerArgs {
     #[command(flatten)]
     pub(crate) common: PerfCommon,
     /// End when the first client has closed all its connections
-    #[arg(long)]
+    #[arg(long, conflicts_with = "beside")]
     pub(crate) once: bool,
     /// Listen over TCP, too, at the same addresses and ports, for clients with --beside. Everybody who reaches these ports
     /// may measure there; bytes that arrive are discarded, or sent back
@@ -274,11 +274,12 @@ pub(crate) struct PerfClientArgs {
     /// Send new contents with every message, one at a time, and compare digests (SHA-256) with the received bytes
     #[arg(long, group = "mode")]
     pub(crate) verify: bool,
-    /// Measure TCP, and TLS 1.3 with AES-128-GCM over it, between the same hosts as well: in turns with ours, which comes
-    /// first in each round. TCP takes the first plane. The server needs --beside
+    /// Measure TCP, and TLS 1.3 with AES-128-GCM over it, between the same hosts as well. Rounds run ours, TCP and TLS one
+    /// after the other, every second round backwards. TCP takes the first plane, up to 64 connections, and with --latency
+    /// one connection and messages of at most 16 MiB. The server needs --beside
     #[arg(long, value_name = "tcp,tls", value_delimiter = ',', conflicts_with_all = ["all", "bidirectional", "verify", "bulk", "messages"])]
     pub(crate) beside: Vec<RivalName>,
-    /// With --beside: rounds, each of --seconds per row; medians are shown
+    /// With --beside: the number of rounds. In each, ours, TCP and TLS have --seconds each. Medians are shown
     #[arg(long, value_name = "N", default_value_t = 3, requires = "beside", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) rounds: u32,
     /// Write the result as JSON; - for standard output

@@ -16,10 +16,15 @@ pub(super) struct Table {
     is_latency: bool,
 }
 
-/// The value at the middle place.
+/// The middle value, or the mean of the two in the middle; 0 without any.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => 0.0,
+        count if count % 2 == 1 => values[middle],
+        _ => f64::midpoint(values[middle - 1], values[middle]),
+    }
 }
 
 /// The kernel's congestion control for new connections, such as `cubic`.
@@ -48,6 +53,7 @@ pub(super) fn measure(
             rivals.push(rival);
         }
     }
+    perf::check_beside(options).map_err(failure)?;
     let protection = args.common.wire.protection.name();
     let mut names = vec![format!("strandway, {protection}")];
     names.extend(rivals.iter().map(|rival| match rival {
@@ -57,25 +63,50 @@ pub(super) fn measure(
     let mut table = Table { rounds: vec![Vec::new(); names.len()], names, is_latency: options.mode == Mode::Latency };
     outputs.show(&table.head(args));
     for round in 1..=args.rounds {
-        let whole =
-            perf::run_all(nodes, servers, options, progress::interrupted, |_| {}).map_err(super::perf::failure)?;
-        table.rounds[0].push(BesideResult {
-            goodput_gbps: whole.goodput_gbps,
-            messages: whole.messages,
-            rtt_p50_us: whole.rtt_p50_us,
-            rtt_p99_us: whole.rtt_p99_us,
-        });
-        for (row, rival) in (1..).zip(&rivals) {
-            let result = perf::run_beside(*rival, at, options, &progress::interrupted).map_err(failure)?;
-            table.rounds[row].push(result);
+        let mut results = vec![BesideResult::default(); table.names.len()];
+        // Every second round runs backwards, so that a machine that changes meanwhile favours nobody.
+        let backwards = round % 2 == 0;
+        let count = results.len();
+        for place in 0..count {
+            let row = if backwards { count - 1 - place } else { place };
+            results[row] = match row.checked_sub(1) {
+                None => ours(nodes, servers, options)?,
+                Some(rival) => perf::run_beside(rivals[rival], at, options, &progress::interrupted).map_err(failure)?,
+            };
         }
+        // A round that was interrupted compares nothing.
         if progress::interrupted() {
+            outputs.show("interrupted\n");
             break;
+        }
+        for (rounds, result) in table.rounds.iter_mut().zip(results) {
+            rounds.push(result);
         }
         outputs.show(&table.round(round));
     }
+    if table.rounds[0].is_empty() {
+        return Err(Failure::Run("no round has ended".into()));
+    }
     outputs.show(&table.medians());
     Ok(table)
+}
+
+/// Measures our own protocol.
+fn ours(nodes: &mut [Node], servers: &[Vec<SocketAddrV6>], options: &Options) -> Result<BesideResult, Failure> {
+    let whole = perf::run_all(nodes, servers, options, progress::interrupted, |_| {}).map_err(super::perf::failure)?;
+    if whole.messages == 0 && !progress::interrupted() {
+        return Err(Failure::Usage(format!(
+            "--seconds {}: no message of {} B has ended in this time: take more seconds or a smaller --size",
+            options.duration.as_secs_f64(),
+            options.size
+        )));
+    }
+    Ok(BesideResult {
+        goodput_gbps: whole.goodput_gbps,
+        messages: whole.messages,
+        rtt_p50_us: whole.rtt_p50_us,
+        rtt_p99_us: whole.rtt_p99_us,
+    })
 }
 
 fn failure(error: BesideError) -> Failure {
@@ -120,30 +151,36 @@ impl Table {
         }
     }
 
-    /// How many times as good ours was as a rival: the median of the ratios round by round.
-    fn ratio(&self, row: usize) -> f64 {
+    /// How many times as good ours was as a rival, round by round.
+    fn ratios(&self, row: usize) -> Vec<f64> {
         let pairs = self.rounds[0].iter().zip(&self.rounds[row]);
-        median(match self.is_latency {
+        match self.is_latency {
             true => pairs.map(|(ours, other)| other.rtt_p50_us / ours.rtt_p50_us.max(1e-3)).collect(),
             false => pairs.map(|(ours, other)| ours.goodput_gbps / other.goodput_gbps.max(1e-9)).collect(),
-        })
+        }
+    }
+
+    /// The median of its ratios.
+    fn ratio(&self, row: usize) -> f64 {
+        median(self.ratios(row))
     }
 
     fn medians(&self) -> String {
         let rows = 0..self.names.len();
         let shown: String = rows.clone().map(|row| format!("  {:>24}", self.shown(&self.median_of(row)))).collect();
         let ratios: String = rows.skip(1).map(|row| format!("  {:>24}", format!("{:.2}", self.ratio(row)))).collect();
-        let what = if self.is_latency { "its round trip over ours" } else { "ours over its rate" };
-        format!("{}\n{:>7}{shown}\n{what:>33}{ratios}\n", "-".repeat(7 + 26 * self.names.len()), "median")
+        let what = if self.is_latency { "its round trip / ours" } else { "our rate / its rate" };
+        let note = "medians; the ratio is the median of the rounds' ratios, and above 1 ours is faster";
+        format!("{}\n{:>7}{shown}\n{what:>33}{ratios}\n{note}\n", "-".repeat(7 + 26 * self.names.len()), "median")
     }
 
     pub(super) fn json(&self, args: &PerfClientArgs, (profile, payload): (String, u32)) -> String {
         let result = |result: &BesideResult| {
-            serde_json::json!({
-                "goodput_gbps": result.goodput_gbps,
-                "messages": result.messages,
-                "rtt_us": { "p50": result.rtt_p50_us, "p99": result.rtt_p99_us },
-            })
+            let mut object = serde_json::json!({ "goodput_gbps": result.goodput_gbps, "messages": result.messages });
+            if self.is_latency {
+                object["rtt_us"] = serde_json::json!({ "p50": result.rtt_p50_us, "p99": result.rtt_p99_us });
+            }
+            object
         };
         let rows = self.names.iter().enumerate().map(|(row, name)| {
             let mut object = result(&self.median_of(row));
@@ -151,6 +188,7 @@ impl Table {
             object["rounds"] = self.rounds[row].iter().map(result).collect();
             if row > 0 {
                 object["ratio"] = self.ratio(row).into();
+                object["ratios"] = self.ratios(row).into();
             }
             object
         });

@@ -40,21 +40,22 @@ fn server(args: &PerfServerArgs) -> Result<(), Failure> {
         addresses.extend(shards[0].addresses()?);
         nodes.extend(shards);
     }
+    let beside = match args.beside {
+        true => Some(listen_beside(&nodes)?),
+        false => None,
+    };
     let at = wire::shown(addresses);
+    let tcp = if args.beside { "also over TCP, without a key; " } else { "" };
     let threads = match args.common.threads {
         1 => String::new(),
         threads => format!("{threads} threads share it; "),
     };
-    print(&format!("listening on {at}; {threads}Ctrl-C ends\n"));
+    print(&format!("listening on {at}; {tcp}{threads}Ctrl-C ends\n"));
     // The number of open connections, and whether there was one before. A client with several threads closes its
     // connections one by one.
     let (open, gone) = (AtomicUsize::new(0), AtomicBool::new(false));
     let over = || gone.load(Ordering::Relaxed) && open.load(Ordering::Relaxed) == 0;
     let stop = || progress::interrupted() || (args.once && over());
-    let beside = match args.beside {
-        true => Some(listen_beside(&nodes)?),
-        false => None,
-    };
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         if let Some(beside) = &beside {
@@ -88,10 +89,8 @@ fn listen_beside(nodes: &[Node]) -> Result<BesideServer, Failure> {
     addresses.sort_unstable();
     addresses.dedup();
     BesideServer::bind(&addresses).map_err(|error| {
-        Failure::Run(format!(
-            "--beside: TCP port {} cannot be had: {error}",
-            addresses.first().map_or(0, |at| at.port())
-        ))
+        let at = wire::shown(addresses.iter().copied());
+        Failure::Run(format!("--beside: cannot listen over TCP on {at}: {error}: give --plane another port"))
     })
 }
 

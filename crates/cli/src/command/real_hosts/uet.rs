@@ -9,9 +9,13 @@ use crate::progress;
 use std::net::SocketAddrV6;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use strandway_perf::uet::{run, serve};
-use strandway_perf::{Options, Served};
+use strandway_perf::{Options, PerfError, Served};
 use strandway_udp::uet::Node;
 use strandway_udp::{Config, Error, address};
+
+/// Numbers of errors of Linux.
+const EMSGSIZE: i32 = 90;
+const EAFNOSUPPORT: i32 = 97;
 
 /// A flag that this layout has no use for is refused.
 fn refuse(is_set: bool, flag: &str, why: &str) -> Result<(), Failure> {
@@ -20,7 +24,7 @@ fn refuse(is_set: bool, flag: &str, why: &str) -> Result<(), Failure> {
 
 pub(super) fn server(args: &PerfServerArgs, config: Config) -> Result<(), Failure> {
     refuse(args.common.threads != 1, &format!("--threads {}", args.common.threads), "one thread: leave it out")?;
-    refuse(args.beside, "--beside", "no TCP beside it: take it without --layout")?;
+    refuse(args.beside, "--beside", "no TCP beside it: take another layout")?;
     let mut nodes = Vec::new();
     for config in wire::with_both_loopbacks(&args.common.wire, config) {
         nodes.push(Node::configured(&config)?);
@@ -49,6 +53,20 @@ pub(super) fn server(args: &PerfServerArgs, config: Config) -> Result<(), Failur
     })
 }
 
+/// An error of the socket, in words.
+fn of_socket(error: PerfError) -> Failure {
+    let PerfError::Call(Error::Wait(ref cause)) = error else { return failure(error) };
+    match cause.raw_os_error() {
+        Some(EMSGSIZE) => {
+            Failure::Run("packets are larger than the MTU of the interface: lower --payload, or take --mtu".into())
+        }
+        Some(EAFNOSUPPORT) => Failure::Run(
+            "the plane and the server have addresses of different families: name both in IPv4 or both in IPv6".into(),
+        ),
+        _ => failure(error),
+    }
+}
+
 pub(super) fn client(
     args: &PerfClientArgs,
     config: &Config,
@@ -61,7 +79,7 @@ pub(super) fn client(
         return Err(Failure::Usage(format!("{} servers: layout uet has one plane: name one address", server.len())));
     };
     refuse(args.common.threads != 1, &format!("--threads {}", args.common.threads), "one thread: leave it out")?;
-    refuse(!args.beside.is_empty(), "--beside", "no TCP beside it: take it without --layout")?;
+    refuse(!args.beside.is_empty(), "--beside", "no TCP beside it: take another layout")?;
     refuse(args.all, "--all", "no run of all sizes: take --size")?;
     let mut node = Node::configured(config)?;
     outputs.show(head);
@@ -73,7 +91,7 @@ pub(super) fn client(
             seconds.push(second.clone());
         }
     });
-    let whole = whole.map_err(failure)?;
+    let whole = whole.map_err(of_socket)?;
     outputs.show(&last_line(&whole));
     outputs.json(|| json(args, (config.profile.name.clone(), config.payload), &whole, &seconds))
 }
