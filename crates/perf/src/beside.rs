@@ -32,7 +32,7 @@ const HELLO: Duration = Duration::from_secs(2);
 /// The longest time until a waiting thread asks whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What is measured beside our own protocol.
+/// A protocol that is measured beside ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rival {
     /// The kernel's TCP.
@@ -195,7 +195,7 @@ impl BesideServer {
         self.listeners.iter().map(TcpListener::local_addr).collect()
     }
 
-    /// Serves clients until `stop` returns true. What one client does ends only its own connection.
+    /// Serves clients until `stop` returns true. A client that does something wrong ends only its own connection.
     pub fn serve(&self, stop: &(dyn Fn() -> bool + Sync)) {
         let open = AtomicUsize::new(0);
         std::thread::scope(|scope| {

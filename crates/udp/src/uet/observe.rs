@@ -1,4 +1,4 @@
-//! What a node tells of itself.
+//! The counters and events of a node.
 
 use super::initiator::Initiator;
 use super::{Counters, Uet};

@@ -13,7 +13,7 @@ pub enum Acks {
     Selective,
 }
 
-/// What limits the packets in flight, besides [`Config::window`].
+/// The limit on the packets in flight, besides [`Config::window`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
     /// Nothing: the window is fixed, as SUET's is.
@@ -27,7 +27,7 @@ pub enum Control {
     },
 }
 
-/// What the network tells of a datagram besides its bytes.
+/// The marks and times of a datagram, beside its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
     /// A switch has marked it: CE.
@@ -49,7 +49,7 @@ pub struct Config {
     pub probes: bool,
     /// Packets in flight, 64 or more; SUET takes 128.
     pub window: u32,
-    /// What limits the packets in flight further.
+    /// A further limit on the packets in flight.
     pub control: Control,
     /// After this time a packet that is not acknowledged is sent again, or later if round trips are long or the peer is
     /// silent.

@@ -127,7 +127,7 @@ impl Table {
         format!("{what}; TCP takes one stream per connection{planes}\n{:>7}{columns}\n", "round")
     }
 
-    /// What a row had in a round.
+    /// The value of a row in a round.
     fn shown(&self, result: &BesideResult) -> String {
         match self.is_latency {
             true => format!("{:.1}/{:.1}", result.rtt_p50_us, result.rtt_p99_us),
