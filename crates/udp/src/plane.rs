@@ -201,7 +201,12 @@ impl Plane {
 
     /// Does the UDP socket take another datagram?
     fn is_open(&self) -> bool {
-        !self.blocked && self.batches.len() <= BATCHES_MAX
+        !self.blocked && self.has_place()
+    }
+
+    /// Does it hold another datagram, also while the socket takes none?
+    pub(crate) fn has_place(&self) -> bool {
+        self.batches.len() <= BATCHES_MAX
     }
 
     /// Does it take a datagram that is never sent again? If many batches wait, it sends them first.

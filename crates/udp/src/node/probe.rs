@@ -99,8 +99,11 @@ impl Node {
     fn send_probe(&mut self, plane: usize, to: SocketAddrV6, (echo, number, length): (bool, u64, u32)) {
         let proof = self.config.secret.proof_of_probe(echo, number, length);
         let datagram = frame::probe(echo, number, length, &proof);
-        // Like data, since it shows what data will meet. If the socket is full, it counts as lost.
-        if self.planes[plane].has_room() {
+        // Like data, since it shows what data will meet. If the socket is full, a question counts as lost. An answer waits:
+        // two nodes that ask at the same moment would else lose all answers behind their own questions that an interface
+        // drops.
+        let has_room = if echo { self.planes[plane].has_place() } else { self.planes[plane].has_room() };
+        if has_room {
             let (to, _) = self.config.routes.resolve(to, PathId::new(plane as u8, number as u32));
             let destination = Destination { to, source: 0, shard: 0, owner: Owner::Nobody, late: false };
             self.planes[plane].push(destination, Class::Data, datagram.len(), |out| out.copy_from_slice(&datagram));
