@@ -1,10 +1,11 @@
 //! Rank plans: what one rank copies, sends, receives and adds up in a collective, and after what.
 //!
 //! A plan names ranges of buffers and no numbers, so it serves any kind of element. Four makers exist: [`direct`] for
-//! messages between all ranks at once, [`hierarchical`] for ranks that share hosts, [`scheduled`] for the algorithms of [`Schedule`](crate::Schedule), and
-//! [`tabled`] for those of [`Recipe`](crate::Recipe). Process groups perform plans over real nodes;
-//! [`Recipe::of_plans`](crate::Recipe::of_plans) gives the same messages to the simulator. [`Executor`] knows in both
-//! worlds which message may leave next; [`Plans`] has the messages of all ranks without a plan for each.
+//! messages between all ranks at once, [`hierarchical`] for ranks that share hosts, [`scheduled`] for the algorithms of
+//! [`Schedule`](crate::Schedule), and [`tabled`] for those of [`Recipe`](crate::Recipe). Process groups perform plans
+//! over real nodes; [`Recipe::of_plans`](crate::Recipe::of_plans) gives the same messages to the simulator.
+//! [`Executor`] knows in both worlds which message may leave next; [`Plans`] has the messages of all ranks without a
+//! plan for each.
 
 pub mod algorithms;
 mod call;
@@ -144,6 +145,14 @@ impl PlannedSum {
     pub fn operand(&self, at: u32) -> u32 {
         self.order.as_ref().map_or(at, |order| order[at as usize])
     }
+
+    /// The place of a rank in the order; behind all operands if it has none.
+    pub fn place(&self, rank: u32) -> u32 {
+        match &self.order {
+            None => rank,
+            Some(order) => order.iter().position(|of| *of == rank).unwrap_or(order.len()) as u32,
+        }
+    }
 }
 
 /// A rank's whole part in a collective.
@@ -183,5 +192,16 @@ impl RankPlan {
             let (length, into) = (into.len(), Target::Place(into));
             self.receives.push(PlannedReceive { from, tag, length, into, after: Vec::new() });
         }
+    }
+
+    /// Plans a sum, and the receives of its operands from `others`. Returns its number.
+    fn add(&mut self, sum: PlannedSum, tag: u32, others: impl Iterator<Item = u32>) -> usize {
+        let (number, length) = (self.sums.len(), sum.out.len());
+        for from in others {
+            let into = Target::Sum(number);
+            self.receives.push(PlannedReceive { from, tag, length, into, after: Vec::new() });
+        }
+        self.sums.push(sum);
+        number
     }
 }

@@ -48,8 +48,7 @@ impl PlanAlgorithm {
         PlanAlgorithm::InNetwork,
     ];
 
-    /// `direct`, `ring`, `halving-doubling`, `tree`, `pat`, `hierarchical`, `multicast`, `in-network`, or
-    /// `file`.
+    /// `direct`, `ring`, `halving-doubling`, `tree`, `pat`, `hierarchical`, `multicast`, `in-network`, or `file`.
     pub const fn name(self) -> &'static str {
         match self {
             PlanAlgorithm::Direct => "direct",
@@ -268,9 +267,9 @@ impl PlanMaker {
     }
 
     /// The part of `rank` of `ranks` in a call whose caller has `buffers` buffers of elements of `element` bytes, among
-    /// ranks of these hosts. A call that the chosen algorithm cannot serve, such as an all-gather of blocks of several lengths, takes the
-    /// direct one: all ranks of a call decide alike. An algorithm of a team ([`PlanAlgorithm::is_of_team`]) is no plan:
-    /// the direct one takes its place.
+    /// ranks of these hosts. A call that the chosen algorithm cannot serve, such as an all-gather of blocks of several
+    /// lengths, takes the direct one: all ranks of a call decide alike. An algorithm of a team
+    /// ([`PlanAlgorithm::is_of_team`]) is no plan: the direct one takes its place.
     pub fn plan(
         &mut self,
         call: &CollectiveCall,
@@ -304,7 +303,7 @@ impl PlanMaker {
         }
     }
 
-    /// The algorithm of a rule; without one that which sends less between hosts, for calls that are long enough.
+    /// The algorithm that a rule names. If no rule fits, long calls take the one that sends fewer bytes between hosts.
     fn chosen(&self, collective: Collective, bytes: usize, hosts: &Hosts) -> PlanAlgorithm {
         // Shorter calls reach every rank in one hop, or down a tree.
         let direct = if collective == Collective::Broadcast { self.lengths.tree } else { EAGER };

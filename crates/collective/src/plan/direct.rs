@@ -38,7 +38,7 @@ pub(super) fn cut(length: usize, element: usize, ranks: u32, block: u32) -> usiz
 }
 
 /// A block of `length` bytes, cut into parts of `part` bytes.
-fn parts(length: usize, part: usize) -> impl Iterator<Item = Range<usize>> {
+pub(super) fn parts(length: usize, part: usize) -> impl Iterator<Item = Range<usize>> {
     (0..length.div_ceil(part)).map(move |i| i * part..((i + 1) * part).min(length))
 }
 
@@ -206,17 +206,8 @@ impl RankPlan {
         if out.is_empty() {
             return;
         }
-        let sum = self.sums.len();
-        for from in (0..ranks).filter(|from| *from != rank) {
-            self.receives.push(PlannedReceive {
-                from,
-                tag,
-                length: out.len(),
-                into: Target::Sum(sum),
-                after: Vec::new(),
-            });
-        }
-        self.sums.push(PlannedSum { own, out, order: None, is_part: false });
+        let sum = PlannedSum { own, out, order: None, is_part: false };
+        self.add(sum, tag, (0..ranks).filter(|from| *from != rank));
     }
 
     /// Each rank adds up its block, part by part, so that the first parts are added while others are under way.

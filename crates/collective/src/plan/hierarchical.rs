@@ -6,12 +6,8 @@
 //! hosts, the port of a host sends and receives at most the whole buffer on the way to the sum, and once more if all
 //! ranks get it. Lanes share this among the ranks of a host; parts of a lane follow each other through the hosts. Ours.
 
-use super::direct::cut;
-use super::{
-    BufferRange, CollectiveCall, Condition, DirectLengths, Hosts, PlannedReceive, PlannedSend, PlannedSum, RankPlan,
-    Target,
-};
-use std::ops::Range;
+use super::direct::{cut, parts};
+use super::{BufferRange, CollectiveCall, Condition, DirectLengths, Hosts, PlannedSum, RankPlan};
 
 /// The first tag of messages that bring sums, or copies of them, to where they are wanted.
 const RESULT: u32 = 1 << 31;
@@ -80,10 +76,6 @@ fn part_length(length: usize, hosts: u32, element: usize, lengths: &DirectLength
     wanted.next_multiple_of(element.max(64))
 }
 
-fn parts(length: usize, part: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..length.div_ceil(part)).map(move |i| i * part..((i + 1) * part).min(length))
-}
-
 impl Maker<'_> {
     /// The pieces of a buffer, lane by lane in turn, so that all lanes begin at once. `None` if they are too many to
     /// number.
@@ -142,17 +134,15 @@ impl Maker<'_> {
         }
         let before = self.host.checked_sub(1).map(|host| self.carrier(host, piece));
         let order: Vec<u32> = before.into_iter().chain(self.hosts.ranks(self.host)).collect();
-        let sum = self.plan.sums.len();
-        for &from in order.iter().filter(|from| **from != self.rank) {
-            let (length, into) = (out.len(), Target::Sum(sum));
-            self.plan.receives.push(PlannedReceive { from, tag: piece.number, length, into, after: Vec::new() });
-        }
         let is_last = self.host + 1 == self.hosts.count();
-        let own = piece.own.clone();
-        self.plan.sums.push(PlannedSum { own, out: out.clone(), order: Some(order), is_part: !is_last });
+        let rank = self.rank;
+        let others: Vec<u32> = order.iter().copied().filter(|from| *from != rank).collect();
+        let (own, out) = (piece.own.clone(), out.clone());
+        let planned = PlannedSum { own, out: out.clone(), order: Some(order), is_part: !is_last };
+        let sum = self.plan.add(planned, piece.number, others.into_iter());
         if !is_last {
             let to = self.carrier(self.host + 1, piece);
-            self.plan.send(to, piece.number, out.clone(), vec![Condition::Added(sum)]);
+            self.plan.send(to, piece.number, out, vec![Condition::Added(sum)]);
         }
         Some(sum)
     }
@@ -176,14 +166,12 @@ impl Maker<'_> {
     }
 
     fn send_result(&mut self, to: u32, piece: &Piece, from: BufferRange, after: Option<Condition>) {
-        let after = after.into_iter().collect();
-        self.plan.sends.push(PlannedSend { to, tag: RESULT | piece.number, from, after });
+        self.plan.send(to, RESULT | piece.number, from, after.into_iter().collect());
     }
 
     fn receive_result(&mut self, from: u32, piece: &Piece, into: BufferRange) -> Condition {
-        let (length, into) = (into.len(), Target::Place(into));
-        let tag = RESULT | piece.number;
-        self.plan.receives.push(PlannedReceive { from, tag, length, into, after: Vec::new() });
+        // A piece is never empty, so this is a receive.
+        self.plan.receive(from, RESULT | piece.number, into);
         Condition::Received(self.plan.receives.len() - 1)
     }
 

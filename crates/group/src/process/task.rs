@@ -9,7 +9,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 use strandway_collective::plan::direct::EAGER;
-use strandway_collective::plan::{BufferRange, Condition, Executor, RankPlan, Target};
+use strandway_collective::plan::{BufferRange, Condition, Executor, PlannedSum, RankPlan, Target};
 use strandway_collective::recipe::PlanCarriage;
 use strandway_udp::{Error, Node, Region};
 
@@ -34,10 +34,24 @@ pub(super) enum Stage {
 /// A sum in the order of its operands.
 struct Summing {
     came: HashMap<u32, Vec<u8>>,
+    /// The number of operands, and the place of this rank's.
+    operands: u32,
+    ours: u32,
     /// The place of the operand that is added next.
     next: u32,
     /// The sum of the operands before ours.
     before: Option<Vec<u8>>,
+}
+
+impl Summing {
+    fn new(sum: &PlannedSum, rank: u32, ranks: u32) -> Summing {
+        let (operands, ours) = (sum.operands(ranks), sum.place(rank));
+        Summing { came: HashMap::new(), operands, ours, next: 0, before: None }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.next == self.operands
+    }
 }
 
 /// Staging areas that were used and are free.
@@ -145,7 +159,8 @@ impl Task {
         self.call.regions.extend(scratch.iter().map(|length| node.register(vec![0; *length])));
         self.sent = vec![Stage::Waiting; sends.len()];
         self.received = vec![Stage::Waiting; receives.len()];
-        self.sums = sums.iter().map(|_| Summing { came: HashMap::new(), next: 0, before: None }).collect();
+        let (rank, ranks) = (self.call.rank, self.call.ranks);
+        self.sums = sums.iter().map(|sum| Summing::new(sum, rank, ranks)).collect();
         self.executor = Executor::of_plan(&self.call.plan);
         self.executor.begin();
         (self.first_sum, self.first_send, self.first_receive) = (0, 0, 0);
@@ -339,13 +354,11 @@ impl Task {
 
     /// Adds the numbers that have come, in the order of the sum.
     fn add(&mut self, node: &mut Node, pool: &mut Pool, at: usize) -> Result<(), Error> {
-        let (rank, ranks) = (self.call.rank, self.call.ranks);
-        let sum = &self.call.plan.sums[at];
-        let (own, out, is_part, operands) = (sum.own.clone(), sum.out.clone(), sum.is_part, sum.operands(ranks));
-        let ours = (0..operands).find(|place| sum.operand(*place) == rank).unwrap_or(operands);
+        let PlannedSum { ref own, ref out, is_part, .. } = self.call.plan.sums[at];
+        let (own, out, ours) = (own.clone(), out.clone(), self.sums[at].ours);
         let region = self.call.regions[out.buffer];
         let (element, reduction) = (self.call.element, self.call.reduction);
-        while self.sums[at].next < operands {
+        while !self.sums[at].is_complete() {
             let next = self.sums[at].next;
             if next == ours {
                 self.copy(node, &own, &out)?;
@@ -373,16 +386,11 @@ impl Task {
             self.sums[at].next += 1;
         }
         if reduction == Reduction::Average && self.factor().is_none() && !is_part {
-            divide(element, &mut node.memory_mut(region)?[out.bytes], ranks);
+            divide(element, &mut node.memory_mut(region)?[out.bytes], self.call.ranks);
         }
         self.executor.complete(Condition::Added(at));
         self.left -= 1;
-        while self
-            .sums
-            .get(self.first_sum)
-            .zip(self.call.plan.sums.get(self.first_sum))
-            .is_some_and(|(summing, sum)| summing.next == sum.operands(ranks))
-        {
+        while self.sums.get(self.first_sum).is_some_and(Summing::is_complete) {
             self.first_sum += 1;
         }
         Ok(())

@@ -16,7 +16,7 @@ use crate::error::GroupError;
 use std::net::SocketAddrV6;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use strandway_collective::plan::{BufferRange, CollectiveCall, PlannedReceive, PlannedSend, RankPlan, Target};
+use strandway_collective::plan::{BufferRange, CollectiveCall, Hosts, PlannedReceive, PlannedSend, RankPlan, Target};
 use strandway_proto::units::Rate;
 
 /// The tags of the messages of such calls, which no plan of messages uses; the number of the kind is added.
@@ -254,7 +254,8 @@ impl Engine {
         let Call { rank, ranks, element, .. } = task.call;
         (task.call.regions, task.call.owners) = (buffers.collect(), owners);
         // The rules choose the delegate, for which the maker has the direct plan.
-        let Some(hosts) = self.groups.get(&task.call.group).map(|one| &one.hosts) else { return Ok(()) };
+        let apart = Hosts::default();
+        let hosts = self.groups.get(&task.call.group).map_or(&apart, |one| &one.hosts);
         task.call.plan = self.plans.plan(call, (rank, ranks), hosts, element.bytes(), task.call.regions.len());
         task.delegated = None;
         task.restart(&mut self.node, &mut self.pool)?;
