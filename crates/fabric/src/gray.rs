@@ -341,6 +341,18 @@ fn stands_out<L: Ord + Copy>(
     across >= least && across >= rest * settings.contrast && is_slow
 }
 
+/// The places of samples that follow each other and are alike.
+fn stretches<L>(
+    left: &[&PathSample<L>],
+    alike: impl Fn(&PathSample<L>, &PathSample<L>) -> bool,
+) -> impl Iterator<Item = std::ops::Range<usize>> {
+    left.chunk_by(move |a, b| alike(a, b)).scan(0, |end, stretch| {
+        let start = *end;
+        *end += stretch.len();
+        Some(start..*end)
+    })
+}
+
 /// The first of the last intervals in which a link was hit, [`GraySettings::slow_rounds`] of them: a link that has become
 /// slow just now was fast before. 0 with [`Within::Fabric`].
 fn since<L: Ord + Copy>(left: &[&PathSample<L>], hits: &[bool], link: L, settings: &GraySettings) -> u32 {

@@ -1,16 +1,13 @@
 //! Which samples are slow.
 
-use super::{GraySettings, PathSample, Within};
+use super::{GraySettings, PathSample, Within, stretches};
 
 /// Marks the samples with long round trips: each compared with the median of its interval, or with that of all samples
 /// ([`Within::Fabric`]). Of real nodes ([`Within::Pair`]) those with suspicions, too: a slow link's packets are late, and its
 /// short queue loses some.
 pub(super) fn mark<L>(left: &[&PathSample<L>], settings: &GraySettings) -> Vec<bool> {
     let mut hits: Vec<bool> = left.iter().map(|sample| sample.is_suspected(settings)).collect();
-    let mut start = 0;
-    for interval in left.chunk_by(|a, b| settings.within == Within::Fabric || a.interval == b.interval) {
-        let places = start..start + interval.len();
-        start = places.end;
+    for places in stretches(left, |a, b| settings.within == Within::Fabric || a.interval == b.interval) {
         let is_measured = |at: &usize| left[*at].measured >= settings.measured;
         let mut rtts: Vec<f64> = places.clone().filter(is_measured).map(|at| left[at].rtt).collect();
         rtts.sort_by(f64::total_cmp);

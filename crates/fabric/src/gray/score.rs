@@ -1,6 +1,6 @@
 //! Compares the hits on each link with those that its packets let expect, and scores the difference.
 
-use super::{PathSample, Within};
+use super::{PathSample, Within, stretches};
 use std::collections::BTreeMap;
 
 /// How many times likelier a packet suffers on a gray link than elsewhere: ours. The score is averaged over these odds, so
@@ -110,17 +110,6 @@ fn across_fabric<L: Ord + Copy>(
     links.into_iter().map(compared).collect()
 }
 
-/// The places of the samples of each pair in each interval.
-fn groups<L>(left: &[&PathSample<L>]) -> Vec<std::ops::Range<usize>> {
-    let mut all = Vec::new();
-    let mut start = 0;
-    for group in left.chunk_by(|a, b| a.group() == b.group()) {
-        all.push(start..start + group.len());
-        start += group.len();
-    }
-    all
-}
-
 /// A round is an interval. A link is compared with the other paths of its plane, pair by pair; if all of them cross it,
 /// with the pair's other planes.
 fn within_pairs<L: Ord + Copy>(
@@ -129,7 +118,8 @@ fn within_pairs<L: Ord + Copy>(
     weigh: &dyn Fn(usize) -> f64,
 ) -> BTreeMap<L, Comparison> {
     let mut rounds: BTreeMap<L, BTreeMap<u32, Round>> = BTreeMap::new();
-    for group in groups(left) {
+    // Of each pair in each interval.
+    for group in stretches(left, |a, b| a.group() == b.group()) {
         if !group.clone().any(|at| hits[at]) {
             continue;
         }
