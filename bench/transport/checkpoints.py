@@ -119,7 +119,7 @@ def one_round(kind, names, size, gbps):
             stack.callback(process.kill)
             return process
 
-        def print_result(process):
+        def go_on(process):
             process.stdin.write("\n")
             process.stdin.flush()
 
@@ -130,13 +130,13 @@ def one_round(kind, names, size, gbps):
             assert target.stdout.readline() == "ready\n"
         began = time.monotonic()
         for process in [source, *targets]:
-            print_result(process)
+            go_on(process)
         for target in targets:
             assert target.stdout.readline() == "here\n"
         seconds = time.monotonic() - began
         for target in targets:
             assert target.stdout.readline() == "equal\n"
-        print_result(source)
+        go_on(source)
         saved, bytes_sent = source.stdout.readline().split()
         for process in [source, *targets]:
             process.wait(60)

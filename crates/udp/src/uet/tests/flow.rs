@@ -131,7 +131,7 @@ fn read(drop: usize) -> (Vec<Event>, usize) {
 fn a_reader_proves_that_it_receives_before_it_gets_data() {
     let events =
         [Event::Read { operation: Operation(1), bytes: pattern(100_000, 5) }, Event::Closed { peer: address(1) }];
-    // Whatever is lost: request, clear, or acknowledgements of data.
+    // The request, the clear, or an acknowledgement of data is lost.
     for drop in [usize::MAX, 0, 1, 2, 3] {
         assert_eq!(read(drop).0, events, "without datagram {drop}");
     }
