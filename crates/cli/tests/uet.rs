@@ -1,5 +1,6 @@
 //! `perf` and `node` with `layout = "uet"`, as processes over loopback.
 
+use super::wire::kill_under;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -71,17 +72,9 @@ fn once_ends_the_server_with_its_client() {
 #[test]
 fn a_server_that_is_killed_is_reported_to_its_client() {
     for (mode, seconds) in [(&[][..], "1.5"), (&["--latency", "--size", "64"], "1.5"), (&[], "60")] {
-        let (mut child, at, mut lines) = listening(&SERVER);
-        let client = strandway(&[&CLIENT[..], &[&at, "--seconds", seconds], mode].concat())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it starts");
-        let mut line = String::new();
-        lines.read_line(&mut line).expect("it says who came");
-        assert!(line.starts_with("a client came from"), "{line}");
-        child.kill().expect("it runs");
-        child.wait().expect("it ends");
+        let (child, at, lines) = listening(&SERVER);
+        let mut client = strandway(&[&CLIENT[..], &[&at, "--seconds", seconds], mode].concat());
+        let client = kill_under(&mut client, child, lines);
         let output = client.wait_with_output().expect("it ends");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains("stopped answering"), "{mode:?} {seconds}: {said}");

@@ -26,6 +26,17 @@ fn server(arguments: &[&str]) -> (Child, Vec<String>, BufReader<ChildStdout>) {
     (child, list.split(' ').map(String::from).collect(), lines)
 }
 
+/// Starts a client, and kills its server when it has come.
+pub(super) fn kill_under(client: &mut Command, mut server: Child, mut lines: BufReader<ChildStdout>) -> Child {
+    let client = client.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut line = String::new();
+    lines.read_line(&mut line).expect("it says who came");
+    assert!(line.starts_with("a client came from"), "{line}");
+    server.kill().expect("it can be killed");
+    server.wait().expect("it is dead");
+    client
+}
+
 #[test]
 fn a_client_measures_over_two_planes_and_reports_as_json() {
     let (mut child, at, _lines) = server(&["--once", "--plane", "[::1]:0", "--plane", "[::1]:0"]);
@@ -116,17 +127,8 @@ fn tcp_and_tls_are_measured_in_turns_with_ours() {
 
 #[test]
 fn a_server_that_is_killed_is_reported_to_its_client() {
-    let (mut child, at, mut lines) = server(&["--plane", "[::1]:0"]);
-    let client = strandway(&["perf", "client", &at[0], "--seconds", "60"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it starts");
-    let mut line = String::new();
-    lines.read_line(&mut line).expect("it says who came");
-    assert!(line.starts_with("a client came from"), "{line}");
-    child.kill().expect("it can be killed");
-    child.wait().expect("it is dead");
+    let (child, at, lines) = server(&["--plane", "[::1]:0"]);
+    let client = kill_under(&mut strandway(&["perf", "client", &at[0], "--seconds", "60"]), child, lines);
     let began = Instant::now();
     let output = client.wait_with_output().expect("it ends");
     assert!(began.elapsed() < Duration::from_secs(40), "soon: {:?}", began.elapsed());

@@ -3,15 +3,17 @@
 //! For bandwidth, the client writes into the server's memory, again and again; in the bidirectional mode the server
 //! does the same. For latency, it writes a message and waits until the server has written it back. To verify, it waits
 //! for the server's digest of the message. [`serve`] answers any number of clients. [`uet`] has both sides for nodes of
-//! Ultra Ethernet Transport. [`run_beside`] measures TCP and TLS between the same hosts.
+//! Ultra Ethernet Transport. [`run_baseline`] measures TCP and TLS between the same hosts.
 
-mod beside;
+mod baseline;
 mod client;
 mod server;
 mod threads;
 pub mod uet;
 
-pub use beside::{BESIDE_ECHO_MAX, BesideError, BesideResult, BesideServer, Rival, check_beside, run_beside};
+pub use baseline::{
+    BASELINE_ECHO_MAX, Baseline, BaselineError, BaselineResult, BaselineServer, check_baseline, run_baseline,
+};
 pub use client::{run, run_to_shard};
 pub use server::{Interval, PlaneInterval, Served, serve, serve_all, serve_every};
 pub use threads::run_all;

@@ -22,8 +22,8 @@ pub(crate) use fabric::{
 };
 pub(crate) use node::{DoctorArgs, NodeArgs};
 pub(crate) use perf::{
-    CollectiveName, PerfArgs, PerfClientArgs, PerfCollectiveArgs, PerfCommon, PerfServerArgs, PerfSide, PerfTuneArgs,
-    RivalName,
+    BaselineName, CollectiveName, PerfArgs, PerfClientArgs, PerfCollectiveArgs, PerfCommon, PerfServerArgs, PerfSide,
+    PerfTuneArgs,
 };
 pub(crate) use switch::{
     ResultsName, SwitchArgs, SwitchCommand, SwitchServerArgs, SwitchStatusArgs, SystemName, UseSwitchArgs,

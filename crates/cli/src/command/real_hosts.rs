@@ -1,6 +1,6 @@
 //! The commands for real hosts, which need Linux: one file per command.
 
-mod beside;
+mod baseline;
 pub(crate) mod cast;
 pub(crate) mod choice;
 pub(crate) mod collective;

@@ -278,7 +278,7 @@ pub(crate) struct PerfClientArgs {
     /// after the other, every second round backwards. TCP takes the first plane, up to 64 connections, and with --latency
     /// one connection and messages of at most 16 MiB. The server needs --beside
     #[arg(long, value_name = "tcp,tls", value_delimiter = ',', conflicts_with_all = ["all", "bidirectional", "verify", "bulk", "messages"])]
-    pub(crate) beside: Vec<RivalName>,
+    pub(crate) beside: Vec<BaselineName>,
     /// With --beside: the number of rounds. In each, ours, TCP and TLS have --seconds each. Medians are shown
     #[arg(long, value_name = "N", default_value_t = 3, requires = "beside", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) rounds: u32,
@@ -288,7 +288,7 @@ pub(crate) struct PerfClientArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum RivalName {
+pub(crate) enum BaselineName {
     /// The kernel's TCP
     Tcp,
     /// TLS 1.3 over it

@@ -1,6 +1,6 @@
 //! `strandway perf`.
 
-use super::{beside, wire};
+use super::{baseline, wire};
 use crate::Failure;
 use crate::args::{PerfArgs, PerfClientArgs, PerfCommon, PerfServerArgs, PerfSide};
 use crate::outputs::{Outputs, Wanted, print};
@@ -9,7 +9,7 @@ use std::net::SocketAddrV6;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use strandway_perf as perf;
-use strandway_perf::{BesideServer, Mode, Options, PerfError, Served, Stretch};
+use strandway_perf::{BaselineServer, Mode, Options, PerfError, Served, Stretch};
 use strandway_proto::{Rate, Span};
 use strandway_testbed::NodeFile;
 use strandway_udp::{Config, Error, Layout, Node, address};
@@ -41,7 +41,7 @@ fn server(args: &PerfServerArgs) -> Result<(), Failure> {
         nodes.extend(shards);
     }
     let beside = match args.beside {
-        true => Some(listen_beside(&nodes)?),
+        true => Some(listen_baseline(&nodes)?),
         false => None,
     };
     let at = wire::shown(addresses);
@@ -51,44 +51,62 @@ fn server(args: &PerfServerArgs) -> Result<(), Failure> {
         threads => format!("{threads} threads share it; "),
     };
     print(&format!("listening on {at}; {tcp}{threads}Ctrl-C ends\n"));
-    // The number of open connections, and whether there was one before. A client with several threads closes its
-    // connections one by one.
-    let (open, gone) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let over = || gone.load(Ordering::Relaxed) && open.load(Ordering::Relaxed) == 0;
-    let stop = || progress::interrupted() || (args.once && over());
+    let clients = Clients::default();
+    let stop = || progress::interrupted() || (args.once && clients.are_gone());
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         if let Some(beside) = &beside {
             scope.spawn(|| beside.serve(&|| ended.load(Ordering::Relaxed)));
         }
-        let served = perf::serve_all(&mut nodes, stop, |served| match served {
-            Served::Came(from) => {
-                open.fetch_add(1, Ordering::Relaxed);
-                print(&format!("a client came from {from}\n"));
-            }
-            Served::Gone(reason) => {
-                open.fetch_sub(1, Ordering::Relaxed);
-                gone.store(true, Ordering::Relaxed);
-                print(&format!("a client has gone: {reason}\n"));
-            }
-            Served::Refused(reason, count) => print(&wire::refused(reason, count)),
-            Served::Passed(_) => {}
-        });
+        let served = perf::serve_all(&mut nodes, stop, |served| clients.handle(served));
         ended.store(true, Ordering::Relaxed);
         served
     })?;
     Ok(())
 }
 
+/// The clients of a server. One with several threads closes its connections one by one.
+#[derive(Default)]
+pub(super) struct Clients {
+    /// Open connections.
+    open: AtomicUsize,
+    /// A connection has closed.
+    gone: AtomicBool,
+}
+
+impl Clients {
+    /// Has a client come, and have all gone?
+    pub(super) fn are_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed) && self.open.load(Ordering::Relaxed) == 0
+    }
+
+    /// Counts and prints a server's news.
+    pub(super) fn handle(&self, served: Served) {
+        match served {
+            Served::Came(from) => {
+                self.open.fetch_add(1, Ordering::Relaxed);
+                print(&format!("a client came from {from}\n"));
+            }
+            Served::Gone(reason) => {
+                self.open.fetch_sub(1, Ordering::Relaxed);
+                self.gone.store(true, Ordering::Relaxed);
+                print(&format!("a client has gone: {reason}\n"));
+            }
+            Served::Refused(reason, count) => print(&wire::refused(reason, count)),
+            Served::Passed(_) => {}
+        }
+    }
+}
+
 /// Listens over TCP where the nodes listen.
-fn listen_beside(nodes: &[Node]) -> Result<BesideServer, Failure> {
+fn listen_baseline(nodes: &[Node]) -> Result<BaselineServer, Failure> {
     let mut addresses = Vec::new();
     for node in nodes {
         addresses.extend(node.addresses()?.into_iter().map(address::shown));
     }
     addresses.sort_unstable();
     addresses.dedup();
-    BesideServer::bind(&addresses).map_err(|error| {
+    BaselineServer::bind(&addresses).map_err(|error| {
         let at = wire::shown(addresses.iter().copied());
         Failure::Run(format!("--beside: cannot listen over TCP on {at}: {error}: give --plane another port"))
     })
@@ -138,7 +156,7 @@ fn client(args: &PerfClientArgs) -> Result<(), Failure> {
         return outputs.json(|| json_of_sizes(args, facts, &rows));
     }
     if !args.beside.is_empty() {
-        let table = beside::measure(args, &mut nodes, &servers, &options, &mut outputs)?;
+        let table = baseline::measure(args, &mut nodes, &servers, &options, &mut outputs)?;
         return outputs.json(|| table.json(args, facts));
     }
     outputs.show(&head);

@@ -1,15 +1,14 @@
 //! `strandway perf` between nodes of Ultra Ethernet Transport: `--layout uet`.
 
-use super::perf::{failure, json, last_line, line};
+use super::perf::{Clients, failure, json, last_line, line};
 use super::wire;
 use crate::Failure;
 use crate::args::{PerfClientArgs, PerfServerArgs};
 use crate::outputs::{Outputs, print};
 use crate::progress;
 use std::net::SocketAddrV6;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use strandway_perf::uet::{run, serve};
-use strandway_perf::{Options, PerfError, Served};
+use strandway_perf::{Options, PerfError};
 use strandway_udp::uet::Node;
 use strandway_udp::{Config, Error, address};
 
@@ -32,25 +31,9 @@ pub(super) fn server(args: &PerfServerArgs, config: Config) -> Result<(), Failur
     let addresses = nodes.iter().map(Node::address).collect::<Result<Vec<_>, _>>().map_err(Error::Wait)?;
     let protection = args.common.wire.protection.name();
     print(&format!("listening on {}, layout uet, {protection}; Ctrl-C ends\n", wire::shown(addresses)));
-    // Clients that are there, and whether one has gone.
-    let (open, gone) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let over = || gone.load(Ordering::Relaxed) && open.load(Ordering::Relaxed) == 0;
-    wire::on_each(nodes, |mut node| {
-        let stop = || progress::interrupted() || (args.once && over());
-        let tell = |served| match served {
-            Served::Came(from) => {
-                open.fetch_add(1, Ordering::Relaxed);
-                print(&format!("a client came from {from}\n"));
-            }
-            Served::Gone(reason) => {
-                open.fetch_sub(1, Ordering::Relaxed);
-                gone.store(true, Ordering::Relaxed);
-                print(&format!("a client has gone: {reason}\n"));
-            }
-            Served::Refused(..) | Served::Passed(_) => {}
-        };
-        serve(&mut node, None, stop, tell).map_err(failure)
-    })
+    let clients = Clients::default();
+    let stop = || progress::interrupted() || (args.once && clients.are_gone());
+    wire::on_each(nodes, |mut node| serve(&mut node, None, stop, |served| clients.handle(served)).map_err(failure))
 }
 
 /// An error of the socket, in words.

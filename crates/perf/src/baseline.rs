@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// The largest message whose round trip is measured, in bytes: ours.
-pub const BESIDE_ECHO_MAX: u64 = 16 << 20;
+pub const BASELINE_ECHO_MAX: u64 = 16 << 20;
 /// The first bytes of a client's request.
 const MAGIC: &[u8; 8] = b"SWBESIDE";
 /// The version of requests.
@@ -34,26 +34,16 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// A protocol that is measured beside ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rival {
+pub enum Baseline {
     /// The kernel's TCP.
     Tcp,
     /// TLS 1.3 over it.
     Tls,
 }
 
-impl Rival {
-    /// `tcp` or `tls`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Rival::Tcp => "tcp",
-            Rival::Tls => "tls",
-        }
-    }
-}
-
-/// The result of a measurement of a [`Rival`].
+/// The result of a measurement of a [`Baseline`].
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct BesideResult {
+pub struct BaselineResult {
     /// Payload that had arrived, over the time until the client knew of it, in Gb/s.
     pub goodput_gbps: f64,
     /// Messages.
@@ -64,9 +54,9 @@ pub struct BesideResult {
     pub rtt_p99_us: f64,
 }
 
-/// Why a rival could not be measured.
+/// Why a baseline could not be measured.
 #[derive(Debug)]
-pub enum BesideError {
+pub enum BaselineError {
     /// No such server listens at this address.
     NoServer(SocketAddr, io::Error),
     /// The connection failed.
@@ -77,36 +67,36 @@ pub enum BesideError {
     Option(String),
 }
 
-impl fmt::Display for BesideError {
+impl fmt::Display for BaselineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BesideError::NoServer(at, error) => write!(
+            BaselineError::NoServer(at, error) => write!(
                 f,
                 "nothing answers over TCP at {at} ({error}): start `strandway perf server --beside` there, and let TCP \
                  pass to that port"
             ),
-            BesideError::Broken(error) if error.kind() == ErrorKind::ConnectionAborted => {
+            BaselineError::Broken(error) if error.kind() == ErrorKind::ConnectionAborted => {
                 let seconds = SILENCE.as_secs();
                 write!(f, "the server has not answered over TCP for {seconds} s")
             }
-            BesideError::Broken(error) => write!(
+            BaselineError::Broken(error) => write!(
                 f,
                 "the TCP connection beside ours failed ({error}): has the server ended, or {CONNECTIONS_MAX} other \
                  connections?"
             ),
-            BesideError::Count(sent, counted) => {
+            BaselineError::Count(sent, counted) => {
                 write!(f, "the server counted {counted} of {sent} bytes that were sent by TCP: please report this")
             }
-            BesideError::Option(what) => f.write_str(what),
+            BaselineError::Option(what) => f.write_str(what),
         }
     }
 }
 
-impl std::error::Error for BesideError {}
+impl std::error::Error for BaselineError {}
 
-impl From<io::Error> for BesideError {
-    fn from(error: io::Error) -> BesideError {
-        BesideError::Broken(error)
+impl From<io::Error> for BaselineError {
+    fn from(error: io::Error) -> BaselineError {
+        BaselineError::Broken(error)
     }
 }
 
@@ -166,25 +156,25 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
 
 /// Listens for clients that measure TCP and TLS.
 #[derive(Debug)]
-pub struct BesideServer {
+pub struct BaselineServer {
     listeners: Vec<TcpListener>,
     /// `None` on processors without the instructions that TLS's library needs.
     identity: Option<tls::Identity>,
 }
 
-impl BesideServer {
+impl BaselineServer {
     /// Listens at these addresses.
     ///
     /// # Errors
     /// If one of them is taken.
-    pub fn bind(addresses: &[SocketAddr]) -> io::Result<BesideServer> {
+    pub fn bind(addresses: &[SocketAddr]) -> io::Result<BaselineServer> {
         let listen = |at: &SocketAddr| {
             let listener = TcpListener::bind(at)?;
             listener.set_nonblocking(true)?;
             Ok(listener)
         };
         let listeners = addresses.iter().map(listen).collect::<io::Result<_>>()?;
-        Ok(BesideServer { listeners, identity: tls::Identity::new().ok() })
+        Ok(BaselineServer { listeners, identity: tls::Identity::new().ok() })
     }
 
     /// The addresses at which it listens.
@@ -234,7 +224,7 @@ impl BesideServer {
             return Err(ErrorKind::InvalidData.into());
         }
         let (is_tls, echoes) = (request[9] == 1, request[10] == 1);
-        if echoes && !(1..=BESIDE_ECHO_MAX).contains(&size.into()) {
+        if echoes && !(1..=BASELINE_ECHO_MAX).contains(&size.into()) {
             return Err(ErrorKind::InvalidData.into());
         }
         let length = if echoes { size as usize } else { PIECE };
@@ -279,16 +269,16 @@ fn exchange(mut stream: impl Read + Write, length: usize, echoes: bool) -> io::R
     stream.flush()
 }
 
-/// Are these options possible beside TCP? [`run_beside`] asks it, too.
+/// Are these options possible beside TCP? [`run_baseline`] asks it, too.
 ///
 /// # Errors
 /// A sentence that names the option and its range.
-pub fn check_beside(options: &Options) -> Result<(), BesideError> {
+pub fn check_baseline(options: &Options) -> Result<(), BaselineError> {
     let echoes = options.mode == Mode::Latency;
-    let refuse = |what: String| Err(BesideError::Option(what));
-    if echoes && options.size > BESIDE_ECHO_MAX {
+    let refuse = |what: String| Err(BaselineError::Option(what));
+    if echoes && options.size > BASELINE_ECHO_MAX {
         let size = options.size;
-        return refuse(format!("a message of {size} B beside TCP: take at most {BESIDE_ECHO_MAX} with --latency"));
+        return refuse(format!("a message of {size} B beside TCP: take at most {BASELINE_ECHO_MAX} with --latency"));
     }
     if echoes && options.connections != 1 {
         return refuse(format!("{} connections beside TCP: take 1 with --latency", options.connections));
@@ -302,31 +292,31 @@ pub fn check_beside(options: &Options) -> Result<(), BesideError> {
     Ok(())
 }
 
-/// Measures a rival against a [`BesideServer`]: bandwidth, or round trips with [`Mode::Latency`]; of the options
+/// Measures a baseline against a [`BaselineServer`]: bandwidth, or round trips with [`Mode::Latency`]; of the options
 /// `size`, `connections`, `duration` and `mode` count. `stop` is asked repeatedly, and ends the measurement early.
 ///
 /// # Errors
-/// If the server is not there, the connection fails, or options are [not possible](check_beside).
-pub fn run_beside(
-    rival: Rival,
+/// If the server is not there, the connection fails, or options are [not possible](check_baseline).
+pub fn run_baseline(
+    baseline: Baseline,
     server: SocketAddr,
     options: &Options,
     stop: &(dyn Fn() -> bool + Sync),
-) -> Result<BesideResult, BesideError> {
-    check_beside(options)?;
+) -> Result<BaselineResult, BaselineError> {
+    check_baseline(options)?;
     if options.mode == Mode::Latency {
-        return on_connection(rival, server, options, stop, |client, stream| client.round_trips(stream));
+        return on_connection(baseline, server, options, stop, |client, stream| client.round_trips(stream));
     }
     let began = Instant::now();
     let all = std::thread::scope(|scope| {
         let bandwidth = |client: &Client<'_>, stream: &mut dyn ReadWrite| client.bandwidth(stream);
-        let one = |_| scope.spawn(move || on_connection(rival, server, options, stop, bandwidth));
+        let one = |_| scope.spawn(move || on_connection(baseline, server, options, stop, bandwidth));
         let running: Vec<_> = (0..options.connections).map(one).collect();
         running.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Result<Vec<_>, _>>()
     })?;
     let seconds = began.elapsed().as_secs_f64();
     let (bytes, messages) = all.iter().fold((0, 0), |(b, m), (bytes, messages)| (b + bytes, m + messages));
-    Ok(BesideResult { goodput_gbps: bytes as f64 * 8e-9 / seconds, messages, ..BesideResult::default() })
+    Ok(BaselineResult { goodput_gbps: bytes as f64 * 8e-9 / seconds, messages, ..BaselineResult::default() })
 }
 
 /// A client's side of one connection.
@@ -338,28 +328,28 @@ struct Client<'a> {
 
 /// Opens a connection, and lets a client measure with it.
 fn on_connection<T>(
-    rival: Rival,
+    baseline: Baseline,
     server: SocketAddr,
     options: &Options,
     stop: &(dyn Fn() -> bool + Sync),
-    measure: impl FnOnce(&Client<'_>, &mut dyn ReadWrite) -> Result<T, BesideError>,
-) -> Result<T, BesideError> {
-    let wrong = |error| BesideError::NoServer(server, error);
+    measure: impl FnOnce(&Client<'_>, &mut dyn ReadWrite) -> Result<T, BaselineError>,
+) -> Result<T, BaselineError> {
+    let wrong = |error| BaselineError::NoServer(server, error);
     let mut stream = TcpStream::connect_timeout(&server, Duration::from_secs(5)).map_err(wrong)?;
     prepare(&stream)?;
     let mut request = [0; REQUEST];
     request[..8].copy_from_slice(MAGIC);
     request[8] = VERSION;
-    request[9] = u8::from(rival == Rival::Tls);
+    request[9] = u8::from(baseline == Baseline::Tls);
     request[10] = u8::from(options.mode == Mode::Latency);
     request[12..].copy_from_slice(&u32::try_from(options.size).unwrap_or(u32::MAX).to_be_bytes());
     stream.write_all(&request)?;
     let client = Client { options, stop, until: Instant::now() + options.duration };
     // An interrupted measurement still ends in order.
     let never = || false;
-    match rival {
-        Rival::Tcp => measure(&client, &mut Patient::new(stream, &never)),
-        Rival::Tls => measure(&client, &mut Patient::new(tls::connect(stream)?, &never)),
+    match baseline {
+        Baseline::Tcp => measure(&client, &mut Patient::new(stream, &never)),
+        Baseline::Tls => measure(&client, &mut Patient::new(tls::connect(stream)?, &never)),
     }
 }
 
@@ -373,7 +363,7 @@ impl Client<'_> {
     }
 
     /// Writes messages until the time is over. Returns bytes and messages that have arrived.
-    fn bandwidth(&self, stream: &mut dyn ReadWrite) -> Result<(u64, u64), BesideError> {
+    fn bandwidth(&self, stream: &mut dyn ReadWrite) -> Result<(u64, u64), BaselineError> {
         // Each piece has its length before it. All are made here, so that nothing is copied for TCP but by the kernel.
         let framed = |length: usize| [&(length as u32).to_be_bytes()[..], &vec![0x5a; length]].concat();
         let size = self.options.size as usize;
@@ -395,12 +385,12 @@ impl Client<'_> {
         stream.read_exact(&mut count)?;
         match u64::from_be_bytes(count) {
             count if count == bytes => Ok((bytes, messages)),
-            other => Err(BesideError::Count(bytes, other)),
+            other => Err(BaselineError::Count(bytes, other)),
         }
     }
 
     /// Sends messages and waits for each one's return.
-    fn round_trips(&self, stream: &mut dyn ReadWrite) -> Result<BesideResult, BesideError> {
+    fn round_trips(&self, stream: &mut dyn ReadWrite) -> Result<BaselineResult, BaselineError> {
         let mut buffer = vec![0x5a; self.options.size as usize];
         let (mut times, began) = (Vec::new(), Instant::now());
         while !self.is_over() {
@@ -414,7 +404,7 @@ impl Client<'_> {
         times.sort_by(f64::total_cmp);
         let at = |share: f64| times.get(((times.len() as f64 * share) as usize).min(times.len().saturating_sub(1)));
         let bytes = times.len() as f64 * self.options.size as f64;
-        Ok(BesideResult {
+        Ok(BaselineResult {
             goodput_gbps: bytes * 8e-9 / seconds,
             messages: times.len() as u64,
             rtt_p50_us: at(0.5).copied().unwrap_or(0.0),

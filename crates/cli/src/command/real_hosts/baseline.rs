@@ -1,18 +1,18 @@
 //! `strandway perf client --beside`: TCP and TLS in turns with our own protocol.
 
 use crate::Failure;
-use crate::args::{PerfClientArgs, RivalName};
+use crate::args::{BaselineName, PerfClientArgs};
 use crate::outputs::Outputs;
 use crate::progress;
 use std::net::{SocketAddr, SocketAddrV6};
-use strandway_perf::{self as perf, BesideError, BesideResult, Mode, Options, Rival};
+use strandway_perf::{self as perf, Baseline, BaselineError, BaselineResult, Mode, Options};
 use strandway_udp::{Node, address};
 
-/// The rows of all rounds: ours first, then the rivals.
+/// The rows of all rounds: ours first, then the baselines.
 pub(super) struct Table {
     names: Vec<String>,
     /// By row: what each round had.
-    rounds: Vec<Vec<BesideResult>>,
+    rounds: Vec<Vec<BaselineResult>>,
     is_latency: bool,
 }
 
@@ -43,27 +43,27 @@ pub(super) fn measure(
 ) -> Result<Table, Failure> {
     let first = servers.first().and_then(|planes| planes.first());
     let at = address::shown(SocketAddr::V6(*first.ok_or_else(|| Failure::Usage("name a server".into()))?));
-    let mut rivals: Vec<Rival> = Vec::new();
+    let mut baselines: Vec<Baseline> = Vec::new();
     for name in &args.beside {
-        let rival = match name {
-            RivalName::Tcp => Rival::Tcp,
-            RivalName::Tls => Rival::Tls,
+        let baseline = match name {
+            BaselineName::Tcp => Baseline::Tcp,
+            BaselineName::Tls => Baseline::Tls,
         };
-        if !rivals.contains(&rival) {
-            rivals.push(rival);
+        if !baselines.contains(&baseline) {
+            baselines.push(baseline);
         }
     }
-    perf::check_beside(options).map_err(failure)?;
+    perf::check_baseline(options).map_err(failure)?;
     let protection = args.common.wire.protection.name();
     let mut names = vec![format!("strandway, {protection}")];
-    names.extend(rivals.iter().map(|rival| match rival {
-        Rival::Tcp => format!("TCP{}", control()),
-        Rival::Tls => format!("TLS 1.3{}", control()),
+    names.extend(baselines.iter().map(|baseline| match baseline {
+        Baseline::Tcp => format!("TCP{}", control()),
+        Baseline::Tls => format!("TLS 1.3{}", control()),
     }));
     let mut table = Table { rounds: vec![Vec::new(); names.len()], names, is_latency: options.mode == Mode::Latency };
     outputs.show(&table.head(args));
     for round in 1..=args.rounds {
-        let mut results = vec![BesideResult::default(); table.names.len()];
+        let mut results = vec![BaselineResult::default(); table.names.len()];
         // Every second round runs backwards, so that a machine that changes meanwhile favours nobody.
         let backwards = round % 2 == 0;
         let count = results.len();
@@ -71,7 +71,9 @@ pub(super) fn measure(
             let row = if backwards { count - 1 - place } else { place };
             results[row] = match row.checked_sub(1) {
                 None => ours(nodes, servers, options)?,
-                Some(rival) => perf::run_beside(rivals[rival], at, options, &progress::interrupted).map_err(failure)?,
+                Some(baseline) => {
+                    perf::run_baseline(baselines[baseline], at, options, &progress::interrupted).map_err(failure)?
+                }
             };
         }
         // A round that was interrupted compares nothing.
@@ -92,7 +94,7 @@ pub(super) fn measure(
 }
 
 /// Measures our own protocol.
-fn ours(nodes: &mut [Node], servers: &[Vec<SocketAddrV6>], options: &Options) -> Result<BesideResult, Failure> {
+fn ours(nodes: &mut [Node], servers: &[Vec<SocketAddrV6>], options: &Options) -> Result<BaselineResult, Failure> {
     let whole = perf::run_all(nodes, servers, options, progress::interrupted, |_| {}).map_err(super::perf::failure)?;
     if whole.messages == 0 && !progress::interrupted() {
         return Err(Failure::Usage(format!(
@@ -101,7 +103,7 @@ fn ours(nodes: &mut [Node], servers: &[Vec<SocketAddrV6>], options: &Options) ->
             options.size
         )));
     }
-    Ok(BesideResult {
+    Ok(BaselineResult {
         goodput_gbps: whole.goodput_gbps,
         messages: whole.messages,
         rtt_p50_us: whole.rtt_p50_us,
@@ -109,9 +111,9 @@ fn ours(nodes: &mut [Node], servers: &[Vec<SocketAddrV6>], options: &Options) ->
     })
 }
 
-fn failure(error: BesideError) -> Failure {
+fn failure(error: BaselineError) -> Failure {
     match error {
-        BesideError::Option(said) => Failure::Usage(said),
+        BaselineError::Option(said) => Failure::Usage(said),
         other => Failure::Run(other.to_string()),
     }
 }
@@ -128,7 +130,7 @@ impl Table {
     }
 
     /// The value of a row in a round.
-    fn shown(&self, result: &BesideResult) -> String {
+    fn shown(&self, result: &BaselineResult) -> String {
         match self.is_latency {
             true => format!("{:.1}/{:.1}", result.rtt_p50_us, result.rtt_p99_us),
             false => format!("{:.3}", result.goodput_gbps),
@@ -141,9 +143,9 @@ impl Table {
         format!("{number:>7}{columns}\n")
     }
 
-    fn median_of(&self, row: usize) -> BesideResult {
-        let of = |value: fn(&BesideResult) -> f64| median(self.rounds[row].iter().map(value).collect());
-        BesideResult {
+    fn median_of(&self, row: usize) -> BaselineResult {
+        let of = |value: fn(&BaselineResult) -> f64| median(self.rounds[row].iter().map(value).collect());
+        BaselineResult {
             goodput_gbps: of(|result| result.goodput_gbps),
             messages: of(|result| result.messages as f64) as u64,
             rtt_p50_us: of(|result| result.rtt_p50_us),
@@ -151,7 +153,7 @@ impl Table {
         }
     }
 
-    /// How many times as good ours was as a rival, round by round.
+    /// How many times as good ours was as a baseline, round by round.
     fn ratios(&self, row: usize) -> Vec<f64> {
         let pairs = self.rounds[0].iter().zip(&self.rounds[row]);
         match self.is_latency {
@@ -175,7 +177,7 @@ impl Table {
     }
 
     pub(super) fn json(&self, args: &PerfClientArgs, (profile, payload): (String, u32)) -> String {
-        let result = |result: &BesideResult| {
+        let result = |result: &BaselineResult| {
             let mut object = serde_json::json!({ "goodput_gbps": result.goodput_gbps, "messages": result.messages });
             if self.is_latency {
                 object["rtt_us"] = serde_json::json!({ "p50": result.rtt_p50_us, "p99": result.rtt_p99_us });

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use strandway_perf::{BESIDE_ECHO_MAX, BesideError, BesideServer, Mode, Options, Rival, run_beside};
+use strandway_perf::{BASELINE_ECHO_MAX, Baseline, BaselineError, BaselineServer, Mode, Options, run_baseline};
 
 fn options(size: u64, mode: Mode, connections: usize) -> Options {
     Options {
@@ -21,7 +21,7 @@ fn options(size: u64, mode: Mode, connections: usize) -> Options {
 
 /// Runs a server while `client` does something with its address.
 fn with_server(client: impl FnOnce(SocketAddr)) {
-    let server = BesideServer::bind(&[(Ipv4Addr::LOCALHOST, 0).into()]).expect("it listens");
+    let server = BaselineServer::bind(&[(Ipv4Addr::LOCALHOST, 0).into()]).expect("it listens");
     let at = server.addresses().expect("it listens")[0];
     let over = AtomicBool::new(false);
     /// Ends the server also if the client panics.
@@ -41,16 +41,17 @@ fn with_server(client: impl FnOnce(SocketAddr)) {
 #[test]
 fn tcp_and_tls_have_rates_and_round_trips() {
     with_server(|at| {
-        for rival in [Rival::Tcp, Rival::Tls] {
+        for baseline in [Baseline::Tcp, Baseline::Tls] {
             // Messages of less than a piece, of several pieces and a rest, and of whole pieces.
             for size in [1, 5_000, (5 << 19) + 3, 1 << 20] {
-                let result = run_beside(rival, at, &options(size, Mode::Bandwidth, 2), &|| false).expect("it works");
-                assert!(result.messages >= 2 && result.goodput_gbps > 0.0, "{rival:?} {size}: {result:?}");
+                let result =
+                    run_baseline(baseline, at, &options(size, Mode::Bandwidth, 2), &|| false).expect("it works");
+                assert!(result.messages >= 2 && result.goodput_gbps > 0.0, "{baseline:?} {size}: {result:?}");
             }
             for size in [1, 64, 100_000] {
-                let result = run_beside(rival, at, &options(size, Mode::Latency, 1), &|| false).expect("it works");
+                let result = run_baseline(baseline, at, &options(size, Mode::Latency, 1), &|| false).expect("it works");
                 let ordered = result.rtt_p50_us > 0.0 && result.rtt_p50_us <= result.rtt_p99_us;
-                assert!(result.messages > 0 && ordered, "{rival:?} {size}: {result:?}");
+                assert!(result.messages > 0 && ordered, "{baseline:?} {size}: {result:?}");
             }
         }
     });
@@ -59,7 +60,7 @@ fn tcp_and_tls_have_rates_and_round_trips() {
 #[test]
 fn a_measurement_that_is_stopped_ends_in_order() {
     with_server(|at| {
-        let stopped = run_beside(Rival::Tls, at, &options(1_000, Mode::Bandwidth, 1), &|| true).expect("it works");
+        let stopped = run_baseline(Baseline::Tls, at, &options(1_000, Mode::Bandwidth, 1), &|| true).expect("it works");
         assert_eq!(stopped.messages, 0);
     });
 }
@@ -76,7 +77,7 @@ fn wrong_requests_end_their_connection_and_nothing_else() {
             ("no kind of TLS", request(b"SWBESIDE", 1, 2, 0, 1)),
             ("no kind of answer", request(b"SWBESIDE", 1, 0, 2, 1)),
             ("an echo of nothing", request(b"SWBESIDE", 1, 0, 1, 0)),
-            ("an echo of too much", request(b"SWBESIDE", 1, 0, 1, BESIDE_ECHO_MAX as u32 + 1)),
+            ("an echo of too much", request(b"SWBESIDE", 1, 0, 1, BASELINE_ECHO_MAX as u32 + 1)),
             ("no TLS after all", [request(b"SWBESIDE", 1, 1, 0, 1), vec![0x5a; 2_000]].concat()),
         ] {
             let mut stream = TcpStream::connect(at).expect("it listens");
@@ -91,7 +92,7 @@ fn wrong_requests_end_their_connection_and_nothing_else() {
         stream.write_all(&request(b"SWBESIDE", 1, 0, 0, 1)).expect("it takes bytes");
         stream.write_all(&[0, 1, 0, 0, 7]).expect("it takes bytes");
         drop(stream);
-        let result = run_beside(Rival::Tcp, at, &options(1_000, Mode::Bandwidth, 1), &|| false).expect("it works");
+        let result = run_baseline(Baseline::Tcp, at, &options(1_000, Mode::Bandwidth, 1), &|| false).expect("it works");
         assert!(result.messages > 0);
     });
 }
@@ -99,9 +100,10 @@ fn wrong_requests_end_their_connection_and_nothing_else() {
 #[test]
 fn a_server_that_is_not_there_and_a_message_that_is_too_long_are_named() {
     let at = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr()).expect("a port");
-    let error = run_beside(Rival::Tcp, at, &options(1, Mode::Bandwidth, 1), &|| false).expect_err("nobody listens");
-    assert!(matches!(error, BesideError::NoServer(..)) && error.to_string().contains("server --beside"), "{error}");
-    let long = options(BESIDE_ECHO_MAX + 1, Mode::Latency, 1);
-    let error = run_beside(Rival::Tcp, at, &long, &|| false).expect_err("too long");
+    let error =
+        run_baseline(Baseline::Tcp, at, &options(1, Mode::Bandwidth, 1), &|| false).expect_err("nobody listens");
+    assert!(matches!(error, BaselineError::NoServer(..)) && error.to_string().contains("server --beside"), "{error}");
+    let long = options(BASELINE_ECHO_MAX + 1, Mode::Latency, 1);
+    let error = run_baseline(Baseline::Tcp, at, &long, &|| false).expect_err("too long");
     assert!(error.to_string().contains("at most 16777216"), "{error}");
 }
