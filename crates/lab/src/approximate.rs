@@ -5,7 +5,11 @@
 //! iteration lasts for its longest chain, so its time is a convex function of `d`, which never decreases. The line
 //! through the runs with the smallest divisors gives the value at `d = 1`. Convex functions lie above it, and below
 //! the time of the run with the smallest divisor: the difference is the error, if the lines through other pairs of
-//! runs do not differ by more. The method is ours.
+//! runs do not differ by more. The run with the largest divisor is repeated with another seed, which shows how much
+//! times differ by chance. The method is ours.
+//!
+//! Where smaller runs cannot stand for the whole one, or leave a large error that the whole run is short enough to
+//! avoid, the whole run is simulated, and the report says so.
 
 use crate::run::run as simulate;
 use crate::{Estimate, Experiment, Outcome, Scenario, check, facts};
@@ -13,6 +17,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use strandway_import::Problems;
 use strandway_report::approximate::ITERATION;
+use strandway_report::numbers::percent;
 use strandway_report::parts::place_of;
 use strandway_report::{ApproximateFacts, ApproximateFigure, HeadFacts, JobFacts, OperationFacts, Report};
 use strandway_scenario::Reduction;
@@ -42,13 +47,15 @@ pub struct Approximation {
     divisor: u64,
     /// About the packet hops of the whole run, without rails and replicas that are left out.
     hops: u64,
+    /// Why the whole run is simulated, if it is.
+    whole: Option<String>,
 }
 
 impl Approximation {
-    /// Chooses the runs for a scenario.
+    /// Chooses the runs for a scenario. If smaller runs cannot stand for it, that is the whole run.
     ///
     /// # Errors
-    /// The problems of the scenario, or the reason why smaller runs cannot stand for it.
+    /// The problems of the scenario.
     pub fn of(scenario: &Scenario) -> Result<Approximation, Problems> {
         let trial = |rails: u32, replicas: u32| {
             let reduction = Reduction { divisor: DIVISOR_MAX, rails, replicas };
@@ -57,9 +64,9 @@ impl Approximation {
         let rails = scenario.rails();
         let replicas = || std::iter::successors(Some(REPLICAS_MAX), |fewer| Some(fewer / 2).filter(|fewer| *fewer > 0));
         let found = replicas().find_map(|replicas| trial(rails, replicas).ok()).filter(|_| rails > 1);
-        let (base, experiment) = match found {
-            Some(found) => found,
-            None => trial(1, 1)?,
+        let (base, experiment) = match found.map_or_else(|| trial(1, 1), Ok) {
+            Ok(chosen) => chosen,
+            Err(problems) => return Approximation::whole(scenario, problems),
         };
         let hops = Estimate::of(&experiment).packet_hops.saturating_mul(DIVISOR_MAX);
         // Three runs, by d, 1.5 d and 2 d: 13/6 of the first one.
@@ -69,16 +76,39 @@ impl Approximation {
         let divisor = if whole { 1 } else { divisor };
         let base = if whole { Reduction::NONE } else { base };
         let divisor = given.first().copied().unwrap_or(divisor);
-        Ok(Approximation { scenario: scenario.clone(), base, given, divisor, hops })
+        let whole = whole.then(|| "it is short".to_string());
+        Ok(Approximation { scenario: scenario.clone(), base, given, divisor, hops, whole })
+    }
+
+    /// The whole run of a scenario for which smaller runs cannot stand; `problems` say why.
+    fn whole(scenario: &Scenario, problems: Problems) -> Result<Approximation, Problems> {
+        let plain = plain(scenario);
+        let hops = Estimate::of(&check(&plain).map_err(|_| problems.clone())?).packet_hops;
+        let why: Vec<String> =
+            problems.0.into_iter().map(|problem| format!("{} {}", problem.key, problem.what)).collect();
+        let (base, whole) = (Reduction::NONE, Some(why.join("; ")));
+        Ok(Approximation { scenario: plain, base, given: Vec::new(), divisor: 1, hops, whole })
+    }
+
+    /// The packet hops and the time of all first runs together, and the memory of the largest one.
+    ///
+    /// # Errors
+    /// The problems of the scenario.
+    pub fn estimate(&self) -> Result<Estimate, Problems> {
+        let runs = self.samples().into_iter();
+        let all =
+            runs.map(|sample| Ok(Estimate::of(&check(&self.reduced(&sample))?))).collect::<Result<Vec<_>, _>>()?;
+        Ok(Estimate::together(&all, 1))
     }
 
     /// Its runs in one sentence.
     pub fn text(&self) -> String {
-        match self.divisor {
-            1 => "the whole run is short, so all of it is simulated".to_string(),
-            divisor => format!(
-                "{} runs, with 1/{divisor} of the bytes and less; one rail of {}, one replica of each {}",
-                self.divisors().len(),
+        match &self.whole {
+            Some(why) => format!("the whole run is simulated, since {why}"),
+            None => format!(
+                "{} runs, with 1/{} of the bytes and less; one rail of {}, one replica of each {}",
+                self.samples().len(),
+                self.divisor,
                 self.base.rails,
                 self.base.replicas
             ),
@@ -99,13 +129,8 @@ impl Approximation {
         let mut hops = 0;
         loop {
             let mut runs = Vec::new();
-            for divisor in self.divisors() {
-                let mut scenario = self.scenario.reduced(Reduction { divisor, ..self.base });
-                if divisor == 1 {
-                    scenario = self.scenario.clone();
-                    scenario.remove("run.approximate");
-                }
-                let mut experiment = check(&scenario)?;
+            for sample in self.samples() {
+                let mut experiment = check(&self.reduced(&sample))?;
                 experiment.plan.threads = threads.unwrap_or(experiment.plan.threads);
                 experiment.plan.capture = None;
                 let control = Arc::new(Control::new());
@@ -114,23 +139,61 @@ impl Approximation {
                 drop(watcher);
                 hops += outcome.report.run.packet_hops;
                 let ended = outcome.report.head.end == "finished";
-                runs.push((divisor, experiment, outcome));
+                runs.push(Run { sample, experiment, outcome });
                 if !ended {
                     break;
                 }
             }
-            let next = (self.divisor / 4).max(2);
-            let cost = self.hops / next * 2;
-            let ended = runs.iter().all(|(.., outcome)| outcome.report.head.end == "finished");
+            let ended = runs.iter().all(|run| run.outcome.report.head.end == "finished");
             let facts = self.facts(&runs, hops);
             let error = facts.figures.iter().filter(|figure| figure.name == ITERATION);
             let error = error.map(|figure| figure.share(figure.us)).fold(0.0, f64::max);
-            if ended && self.given.is_empty() && error > ERROR && next < self.divisor && cost < BUDGET_MAX {
-                self.divisor = next;
+            if ended && self.given.is_empty() && error > ERROR && self.refine() {
                 continue;
             }
             return Ok(self.finish(runs, facts, began.elapsed().as_secs_f64()));
         }
+    }
+
+    /// Chooses runs with smaller errors, or the whole run. False if they are not affordable.
+    fn refine(&mut self) -> bool {
+        let whole = self.hops.saturating_mul(self.base.hosts().into());
+        match self.divisor {
+            1 => false,
+            2 if whole < BUDGET_MAX => {
+                self.whole = Some(format!("smaller runs leave an error of more than {}", percent(ERROR)));
+                (self.base, self.divisor) = (Reduction::NONE, 1);
+                true
+            }
+            divisor => {
+                let next = (divisor / 4).max(2);
+                let affordable = next < divisor && self.hops / next * 3 < BUDGET_MAX;
+                self.divisor = if affordable { next } else { divisor };
+                affordable
+            }
+        }
+    }
+
+    /// The scenario of a run.
+    fn reduced(&self, sample: &Sample) -> Scenario {
+        if sample.divisor == 1 {
+            return plain(&self.scenario);
+        }
+        let mut scenario = self.scenario.reduced(Reduction { divisor: sample.divisor, ..self.base });
+        if sample.again {
+            let seed = scenario.value("run.seed").and_then(|seed| seed.as_integer()).unwrap_or(1);
+            // It cannot fail: any whole number but a negative one is a seed.
+            let _ = scenario.set_value("run.seed", seed.wrapping_add(1).max(0).into());
+        }
+        scenario
+    }
+
+    /// Its runs, the largest first. The last one repeats the one before it with another seed.
+    fn samples(&self) -> Vec<Sample> {
+        let divisors = self.divisors();
+        let again =
+            divisors.last().filter(|divisor| **divisor > 1).map(|divisor| Sample { divisor: *divisor, again: true });
+        divisors.into_iter().map(|divisor| Sample { divisor, again: false }).chain(again).collect()
     }
 
     fn divisors(&self) -> Vec<u64> {
@@ -142,17 +205,21 @@ impl Approximation {
     }
 
     fn facts(&self, runs: &[Run], hops: u64) -> ApproximateFacts {
-        let jobs = runs.first().map_or(&[][..], |(.., outcome)| &outcome.report.jobs);
+        let jobs = runs.first().map_or(&[][..], |run| &run.outcome.report.jobs);
         let mut figures = Vec::new();
         for (at, job) in jobs.iter().enumerate() {
-            let all: Vec<(u64, &JobFacts)> = runs
-                .iter()
-                .filter_map(|(divisor, _, outcome)| Some((*divisor, outcome.report.jobs.get(at)?)))
-                .collect();
+            let of_job = |again: bool| -> Vec<(u64, &JobFacts)> {
+                let runs = runs.iter().filter(|run| run.sample.again == again);
+                runs.filter_map(|run| Some((run.sample.divisor, run.outcome.report.jobs.get(at)?))).collect()
+            };
+            let (all, again) = (of_job(false), of_job(true));
             let mut add = |name: &str, of: &dyn Fn(&JobFacts) -> Option<f64>| {
                 if let Some(fit) = fit(&all, of) {
                     let (job, name) = (job.name.clone(), name.to_string());
-                    figures.push(ApproximateFigure { job, name, us: fit.value, error_us: fit.error });
+                    let last = all.last().zip(again.last());
+                    let chance = last.and_then(|(one, other)| Some((of(one.1)? - of(other.1)?).abs() * one.0 as f64));
+                    let chance_us = chance.unwrap_or(0.0);
+                    figures.push(ApproximateFigure { job, name, us: fit.value, error_us: fit.error, chance_us });
                 }
             };
             add(ITERATION, &|job| job.iteration_us);
@@ -161,7 +228,7 @@ impl Approximation {
             }
         }
         ApproximateFacts {
-            divisors: runs.iter().map(|(divisor, ..)| *divisor).collect(),
+            divisors: runs.iter().filter(|run| !run.sample.again).map(|run| run.sample.divisor).collect(),
             rails: self.base.rails,
             replicas: self.base.replicas,
             packet_hops: hops,
@@ -171,23 +238,25 @@ impl Approximation {
     }
 
     fn finish(&self, mut runs: Vec<Run>, facts: ApproximateFacts, wall: f64) -> (Arc<Experiment>, Outcome) {
-        let others: Vec<(u64, Report)> = runs.iter().map(|(divisor, _, one)| (*divisor, one.report.clone())).collect();
-        let (divisor, experiment, mut outcome) = runs.remove(0);
+        let reports: Vec<(Sample, Report)> = runs.iter().map(|run| (run.sample, run.outcome.report.clone())).collect();
+        let Run { sample: Sample { divisor, .. }, experiment, mut outcome } = runs.remove(0);
         let report = &mut outcome.report;
         report.origin.scenario = self.scenario.text();
-        if divisor == 1 {
-            report.notes.push("approximate: the whole run is short, so all of it was simulated".to_string());
+        if let Some(why) = &self.whole {
+            report.notes.insert(0, format!("not approximate: the whole run was simulated, since {why}"));
             return (Arc::new(experiment), outcome);
         }
+        let all = reports.iter().filter(|(sample, _)| !sample.again).map(|(sample, one)| (sample.divisor, one));
+        let all: Vec<(u64, &Report)> = all.collect();
         for (at, job) in report.jobs.iter_mut().enumerate() {
             let all: Vec<(u64, &JobFacts)> =
-                others.iter().filter_map(|(divisor, one)| Some((*divisor, one.jobs.get(at)?))).collect();
+                all.iter().filter_map(|(divisor, one)| Some((*divisor, one.jobs.get(at)?))).collect();
             *job = whole(&all, self.base);
         }
         // Everything else is that of a smaller run, and says nothing about the whole one.
-        let digests = others.iter().map(|(_, one)| u64::from_str_radix(&one.head.digest, 16).unwrap_or_default());
+        let digests = reports.iter().map(|(_, one)| u64::from_str_radix(&one.head.digest, 16).unwrap_or_default());
         let digest = digests.fold(0u64, |all, one| all.rotate_left(7).wrapping_mul(0x100_0000_01b3) ^ one);
-        let ended = others.iter().find(|(_, one)| one.head.end != "finished");
+        let ended = reports.iter().find(|(_, one)| one.head.end != "finished");
         *report = Report {
             head: HeadFacts {
                 digest: format!("{digest:016x}"),
@@ -216,7 +285,7 @@ impl Approximation {
         report.run.wall_s = wall;
         report.run.packet_hops = facts.packet_hops;
         report.run.hops_per_s = facts.packet_hops as f64 / wall.max(1e-9);
-        report.run.events = others.iter().map(|(_, one)| one.run.events).sum();
+        report.run.events = reports.iter().map(|(_, one)| one.run.events).sum();
         report.run.simulated_us = report.jobs.iter().filter_map(|job| job.time_us).fold(0.0, f64::max);
         report.notes.splice(0..0, facts.sentences());
         report.approximate = Some(facts);
@@ -225,8 +294,26 @@ impl Approximation {
     }
 }
 
-/// A run with this divisor.
-type Run = (u64, Experiment, Outcome);
+/// One of the runs.
+#[derive(Clone, Copy)]
+struct Sample {
+    divisor: u64,
+    /// It has another seed than the scenario.
+    again: bool,
+}
+
+struct Run {
+    sample: Sample,
+    experiment: Experiment,
+    outcome: Outcome,
+}
+
+/// The scenario for a plain run.
+fn plain(scenario: &Scenario) -> Scenario {
+    let mut plain = scenario.clone();
+    plain.remove("run.approximate");
+    plain
+}
 
 /// A time of the whole run, and its error: see the head of this file.
 struct Fit {

@@ -98,6 +98,7 @@ fn every_form_of_a_report_says_that_it_is_approximate_and_nothing_that_is_not_kn
     assert!(report.load.links.is_empty() && report.classes.is_empty() && report.packets.sent == 0);
     for shown in [text::report(&report), markdown::report(&report), html::report(&report)] {
         assert!(shown.contains("approximate: 3 runs simulate 1/2, 1/3 and 1/4 of the bytes"), "{shown}");
+        assert!(shown.contains("with two seeds") && shown.contains("of chance (another seed)"), "{shown}");
         assert!(shown.contains("one rail of 8"), "{shown}");
         assert!(!shown.contains("flows finished") && !shown.contains("packets sent"), "{shown}");
     }
@@ -115,8 +116,43 @@ fn digests_do_not_depend_on_threads() {
 #[test]
 fn a_short_run_is_simulated_as_a_whole() {
     let report = approximate(&usual(&["run.approximate=true"]), 1);
-    assert!(report.approximate.is_none() && report.notes.iter().any(|note| note.contains("all of it was simulated")));
+    assert!(
+        report.approximate.is_none()
+            && report.notes.iter().any(|note| note.contains("the whole run was simulated, since it is short"))
+    );
     assert_eq!(report.jobs[0].iteration_us, whole(&usual(&[])).jobs[0].iteration_us);
+}
+
+#[test]
+fn what_smaller_runs_cannot_stand_for_is_simulated_as_a_whole() {
+    let beside = "[[workload]]\nkind = \"permutation\"\nsize = \"1 MB\"\n";
+    for (text, sets, why) in [
+        (format!("{FABRIC}{JOB}{beside}"), &["run.approximate=[2, 3, 4]"][..], "nothing beside"),
+        (format!("{FABRIC}{JOB}"), &["run.approximate=true", "job.algorithm=direct"], "process groups"),
+    ] {
+        let mut scenario = scenario(&text, sets);
+        let approximation = Approximation::of(&scenario).unwrap_or_else(|e| panic!("{e}"));
+        let hops = approximation.estimate().unwrap_or_else(|e| panic!("{e}")).packet_hops;
+        let (_, outcome) = approximation.run(Some(1), |_, _| ()).unwrap_or_else(|e| panic!("{e}"));
+        scenario.remove("run.approximate");
+        let real = whole(&scenario);
+        assert_eq!(outcome.report.head.digest, real.head.digest, "{why}");
+        let said = outcome.report.notes.first().map_or("", String::as_str);
+        assert!(said.starts_with("not approximate: the whole run was simulated") && said.contains(why), "{said}");
+        assert!(outcome.report.approximate.is_none() && hops > real.run.packet_hops / 2, "{hops}");
+    }
+}
+
+#[test]
+fn the_difference_that_another_seed_makes_is_shown() {
+    let chance = |sets: &[&str]| {
+        let report = approximate(&usual(&[&["run.approximate=[2, 3, 4]"], sets].concat()), 1);
+        let figures = report.approximate.expect("smaller runs").figures;
+        figures.iter().find(|figure| figure.name == "iteration").expect("an iteration").chance_us
+            / iteration(&report.jobs[0])
+    };
+    let (calm, noisy) = (chance(&[]), chance(&["job.noise=0.1"]));
+    assert!(calm < 0.01 && noisy > calm, "{calm} without noise, {noisy} with it");
 }
 
 #[test]

@@ -160,7 +160,7 @@ impl Scenario {
                 let what = "run.approximate keeps no rows, and takes no congestion control: leave it out";
                 return Err(PyValueError::new_err(what));
             }
-            return scenario.run_approximately(py, progress.as_ref(), threads, stop.as_ref());
+            return scenario.run_approximately(py, progress.as_ref(), threads, stop.as_ref(), force);
         }
         let mut experiment = scenario.experiment(py)?;
         if let Some(threads) = threads {
@@ -212,8 +212,16 @@ impl Scenario {
         progress: Option<&Py<PyAny>>,
         threads: Option<usize>,
         stop: Option<&Py<Stop>>,
+        force: bool,
     ) -> PyResult<Outcome> {
-        let approximation = py.detach(|| Approximation::of(&self.inner)).map_err(|problems| refused(py, &problems))?;
+        let chosen = py.detach(|| {
+            let approximation = Approximation::of(&self.inner)?;
+            Ok((approximation.estimate()?, approximation))
+        });
+        let (estimate, approximation) = chosen.map_err(|problems| refused(py, &problems))?;
+        if !force {
+            estimate.fits().map_err(PyMemoryError::new_err)?;
+        }
         // The control of the run that is under way, and its packet hops.
         let now: Arc<Mutex<Option<UnderWay>>> = Arc::default();
         let thread = {

@@ -34,6 +34,8 @@ pub struct ApproximateFigure {
     /// The largest difference to the values that other pairs of runs give, and to the time of the largest run. An
     /// iteration is no shorter than `us`, and no longer than that run's, apart from chance.
     pub error_us: f64,
+    /// How much it differs with another seed, in the smallest run, as a time of the whole run.
+    pub chance_us: f64,
 }
 
 impl ApproximateFigure {
@@ -58,7 +60,8 @@ impl ApproximateFacts {
         }
         let share = self.packet_hops as f64 / self.whole_packet_hops.max(1) as f64;
         let mut all = vec![format!(
-            "approximate: {} runs simulate {}: {} packet hops, {} of the whole run's; times are extrapolated to the whole",
+            "approximate: {} runs simulate {}, the last one with two seeds: {} packet hops, {} of the whole run's; times are \
+             extrapolated to the whole",
             self.divisors.len(),
             parts.join(", "),
             count(self.packet_hops),
@@ -72,11 +75,12 @@ impl ApproximateFacts {
                 .collect();
             let parts = if told.is_empty() { String::new() } else { format!("; of its parts: {}", told.join(", ")) };
             all.push(format!(
-                "{}: iteration {}, at most {} ({}) longer{parts}",
+                "{}: iteration {}, at most {} ({}) longer; {} of chance (another seed){parts}",
                 figure.job,
                 us(Some(figure.us)),
                 us(Some(figure.error_us)),
                 percent(figure.share(figure.us)),
+                us(Some(figure.chance_us)),
             ));
         }
         all

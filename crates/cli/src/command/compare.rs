@@ -8,7 +8,7 @@ use crate::progress::{All, Bars, interrupted};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use strandway_lab::{Estimate, Kept, Results, Scenario, Variant};
+use strandway_lab::{Approximation, Estimate, Kept, Results, Scenario, Variant};
 use strandway_report::{self as report, Failed, Row, Rows};
 
 pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
@@ -206,16 +206,25 @@ pub(crate) fn rows(
 
 /// The common bar of these runs.
 pub(crate) fn all_of(bars: &Bars, variants: &[Variant]) -> All {
-    let hops =
-        variants.iter().filter_map(|variant| strandway_lab::check(&variant.scenario).ok()).map(|e| e.expected_hops());
+    let hops = variants.iter().filter_map(|variant| cost(&variant.scenario)).map(|(_, estimate)| estimate.packet_hops);
     bars.all(variants.len(), hops.fold(0, u64::saturating_add))
+}
+
+/// The threads of a run, and what it takes; that of the smaller runs, if they stand for it. `None` if it has problems.
+fn cost(scenario: &Scenario) -> Option<(usize, Estimate)> {
+    let experiment = strandway_lab::check(scenario).ok()?;
+    let estimate = match scenario.approximate() {
+        Some(_) => Approximation::of(scenario).ok()?.estimate().ok()?,
+        None => Estimate::of(&experiment),
+    };
+    Some((experiment.plan.threads, estimate))
 }
 
 /// How many of these runs go on at a time: as many as processors and memory allow, unless the user says it.
 pub(crate) fn simultaneous(variants: &[Variant], jobs: Option<u16>, force: bool) -> Result<usize, Failure> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let checked = variants.iter().filter_map(|v| strandway_lab::check(&v.scenario).ok());
-    let (threads, estimates): (Vec<usize>, Vec<Estimate>) = checked.map(|e| (e.plan.threads, Estimate::of(&e))).unzip();
+    let costs = variants.iter().filter_map(|variant| cost(&variant.scenario));
+    let (threads, estimates): (Vec<usize>, Vec<Estimate>) = costs.unzip();
     let threads = threads.into_iter().max().unwrap_or(1);
     let wanted = jobs.map_or((processors / threads).max(1), usize::from);
     // Reduce the number of simultaneous runs if memory is short, unless the user chose it.

@@ -105,9 +105,13 @@ fn write(outputs: &mut Outputs, report: &Report) -> Result<(), Failure> {
 /// Runs smaller runs that stand for the whole one.
 fn approximate(args: &RunArgs, scenario: &Scenario) -> Result<(), Failure> {
     let approximation = Approximation::of(scenario)?;
+    let estimate = approximation.estimate()?;
     if args.estimate {
-        print(&format!("{}\n", approximation.text()));
+        print(&format!("{}: {}\n", approximation.text(), estimate.text(1)));
         return Ok(());
+    }
+    if !args.force {
+        estimate.fits().map_err(Failure::Run)?;
     }
     let mut outputs = Outputs::open(Wanted::of(&args.common), &scenario.inputs())?;
     if !args.common.quiet {
