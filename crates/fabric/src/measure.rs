@@ -28,6 +28,8 @@ pub struct Measurements {
     pub events: u64,
     /// Packets (data, trimmed or control) times links: each link that a packet enters counts once.
     pub packet_hops: u64,
+    /// How threads shared the run. It is the only field, with `events`, that depends on their number.
+    pub shared: Shared,
     /// Per flow, in the plan's order: its times.
     pub flows: Vec<FlowRecord>,
     /// Per operation of the run: counts of its messages.
@@ -67,6 +69,20 @@ pub struct Measurements {
     pub ranks: Vec<RankTimes>,
     /// The measurements of each service, in their order.
     pub services: Vec<ServiceTimes>,
+}
+
+/// How the threads of a run shared its work; all zero if there was one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shared {
+    /// The number of threads.
+    pub threads: u32,
+    /// How often all threads met.
+    pub meetings: u64,
+    /// Between two meetings, one thread has more packet hops than each other one: the sum of these hops. The time of a
+    /// run is about that of so many hops.
+    pub longest: u64,
+    /// The packets that went from a part of the fabric of one thread to that of another.
+    pub crossed: u64,
 }
 
 /// All connections that opened at first use.

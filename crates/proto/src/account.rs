@@ -65,6 +65,11 @@ impl Doing {
         }
     }
 
+    /// Does it count for a message all of whose packets have been sent?
+    const fn lasts(self) -> bool {
+        matches!(self, Doing::Recovery | Doing::Timeout)
+    }
+
     /// Does it use a port, or wait for one?
     #[inline]
     pub(crate) const fn is_sending(self) -> bool {
@@ -87,14 +92,33 @@ impl Spent {
         Span(self.0.iter().map(|s| s.0).sum())
     }
 
-    /// The times of a message all of whose packets had been sent at its beginning: all times except recovery and
-    /// timeout count as waiting for acknowledgements (`Tail`).
-    pub fn awaiting(&self) -> Spent {
-        let mut spent = Spent::default();
-        for (doing, span) in Doing::ALL.into_iter().zip(self.0) {
-            let kept = matches!(doing, Doing::Recovery | Doing::Timeout);
-            spent.0[if kept { doing } else { Doing::Tail } as usize] += span;
+    /// Called on the reading at a message's beginning, when its last packet has been sent for the first time; `sent` is
+    /// the reading of that moment. From then on, all its times but recovery and timeout count as waiting for
+    /// acknowledgements ([`Doing::Tail`]). What is left here, and the span that is returned, are enough for
+    /// [`Spent::with_tail`]: one reading is kept instead of two.
+    pub fn turn_to_tail(&mut self, sent: &Spent) -> Span {
+        let mut others = Span::ZERO;
+        for (doing, (begin, sent)) in Doing::ALL.into_iter().zip(self.0.iter_mut().zip(&sent.0)) {
+            if !doing.lasts() {
+                *begin = Span(sent.0 - begin.0);
+                others += *sent;
+            }
         }
+        others
+    }
+
+    /// The times of a message until the reading `now`: see [`Spent::turn_to_tail`].
+    pub fn with_tail(&self, sent: Span, now: &Spent) -> Spent {
+        let mut spent = *self;
+        let mut others = Span::ZERO;
+        for (doing, (time, now)) in Doing::ALL.into_iter().zip(spent.0.iter_mut().zip(&now.0)) {
+            if doing.lasts() {
+                *time = Span(now.0 - time.0);
+            } else {
+                others += *now;
+            }
+        }
+        spent.0[Doing::Tail as usize] += Span(others.0 - sent.0);
         spent
     }
 
@@ -228,7 +252,33 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// The times of a message since its last packet was sent.
+    fn awaiting(since: &Spent) -> Spent {
+        let mut spent = Spent::default();
+        for (doing, span) in Doing::ALL.into_iter().zip(since.0) {
+            spent.0[if doing.lasts() { doing } else { Doing::Tail } as usize] += span;
+        }
+        spent
+    }
+
     proptest! {
+        #[test]
+        fn one_reading_is_enough_for_the_time_after_the_last_packet(
+            readings in prop::collection::vec(prop::array::uniform11(0u64..1_000_000), 3)
+        ) {
+            let mut sum = Spent::default();
+            let readings = readings.into_iter().map(|more| {
+                sum += Spent(more.map(Span));
+                sum
+            });
+            let [begin, sent, now]: [Spent; 3] = readings.collect::<Vec<_>>().try_into().expect("three");
+            let mut right = sent.since(&begin);
+            right += awaiting(&now.since(&sent));
+            let mut kept = begin;
+            let others = kept.turn_to_tail(&sent);
+            prop_assert_eq!(kept.with_tail(others, &now), right);
+        }
+
         #[test]
         fn times_add_up(steps in prop::collection::vec((0u64..1000, 0usize..Doing::COUNT, 0u8..4), 1..200)) {
             let mut clock = Clock::default();

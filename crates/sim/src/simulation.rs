@@ -14,10 +14,10 @@ use crate::records::Records;
 use crate::slice::{Cut, Faults, Mail, Slice, Taken};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use strandway_collective::Programs;
 use strandway_fabric::measure::{
-    Captured, End, FlowTime, GroupSeries, LinkCounters, Measurements, PathCounters, Series, WatchPoint,
+    Captured, End, FlowTime, GroupSeries, LinkCounters, Measurements, PathCounters, Series, Shared, WatchPoint,
 };
 use strandway_fabric::plan::Plan;
 use strandway_fabric::tally::Tally;
@@ -51,13 +51,14 @@ fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Mea
     };
     // Events at the limit itself belong to the run.
     let limit = plan.time_limit.0.saturating_add(1);
-    if let [slice] = &mut slices[..] {
+    let shared = if let [slice] = &mut slices[..] {
         slice.run_before(limit, control);
+        Shared::default()
     } else if slices[0].phases() > 1 {
-        run_in_phases(&mut slices, limit, control);
+        run_in_phases(&mut slices, limit, control)
     } else {
-        run_side_by_side(&mut slices, limit, control);
-    }
+        run_side_by_side(&mut slices, limit, control)
+    };
     for slice in &mut slices {
         slice.report(control);
     }
@@ -97,6 +98,7 @@ fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Mea
     slices.iter_mut().for_each(Slice::drop_packets);
     let mut measured = merge(plan, &cut, slices, opened, end, Time(simulated));
     (measured.opened.left, measured.opened.closing) = left;
+    measured.shared = Shared { crossed: measured.shared.crossed, ..shared };
     measured.flows = records.into_flows();
     measured.digest = digest(&hosts, &measured);
     measured
@@ -149,25 +151,63 @@ impl Notes {
 
     /// The least number of a set. After a meeting all threads read the same numbers, until they meet again.
     fn least(&self, turn: usize) -> u64 {
-        let all = self.numbers[turn * self.slices..][..self.slices].iter();
-        all.map(|n| n.load(Ordering::Relaxed)).min().unwrap_or(u64::MAX)
+        self.all(turn).min().unwrap_or(u64::MAX)
+    }
+
+    /// The greatest number of a set.
+    fn most(&self, turn: usize) -> u64 {
+        self.all(turn).max().unwrap_or(0)
+    }
+
+    fn all(&self, turn: usize) -> impl Iterator<Item = u64> + '_ {
+        self.numbers[turn * self.slices..][..self.slices].iter().map(|n| n.load(Ordering::Relaxed))
+    }
+}
+
+/// The meetings of threads, with what each did before.
+struct Meeting {
+    barrier: Barrier,
+    hops: Notes,
+    shared: Mutex<Shared>,
+}
+
+impl Meeting {
+    fn new(slices: usize) -> Meeting {
+        let shared = Shared { threads: slices as u32, ..Shared::default() };
+        Meeting { barrier: Barrier::new(slices), hops: Notes::new(slices), shared: Mutex::new(shared) }
+    }
+
+    /// Waits for all threads; false if the meeting is broken. Two meetings in a row have different turns.
+    fn wait(&self, turn: usize, index: usize, slice: &mut Slice<'_>) -> bool {
+        self.hops.write(turn, index, slice.recorder.hops_since());
+        let whole = self.barrier.wait();
+        if index == 0 {
+            let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+            shared.meetings += 1;
+            shared.longest += self.hops.most(turn);
+        }
+        whole
+    }
+
+    fn shared(self) -> Shared {
+        self.shared.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Runs each slice on its own thread, in windows of three phases. The threads meet after the first phase and after the
 /// second, and exchange packets there. Mostly the next window has events, as one of the threads says at the second
 /// meeting; if none does, they meet a third time and agree on the next window.
-fn run_in_phases(slices: &mut [Slice<'_>], limit: u64, control: &Control) {
+fn run_in_phases(slices: &mut [Slice<'_>], limit: u64, control: &Control) -> Shared {
     let mailboxes = Mailboxes::new(slices.len());
     let notes = Notes::new(slices.len());
-    let meeting = Barrier::new(slices.len());
+    let meeting = Meeting::new(slices.len());
     let work = |index: usize, slice: &mut Slice<'_>| -> Option<()> {
-        let _attendance = meeting.enter();
+        let _attendance = meeting.barrier.enter();
         let mut turn = 0;
-        let meet = || meeting.wait().then_some(());
+        let meet = |turn, slice: &mut Slice<'_>| meeting.wait(turn, index, slice).then_some(());
         loop {
             notes.write(turn, index, if control.stopping() { u64::MAX } else { slice.next_time() });
-            meet()?;
+            meet(turn, slice)?;
             let mut from = notes.least(turn);
             turn = 1 - turn;
             if from.saturating_sub(slice.early()) >= limit {
@@ -178,14 +218,14 @@ fn run_in_phases(slices: &mut [Slice<'_>], limit: u64, control: &Control) {
                 slice.begin_window(from);
                 slice.run_phase(0, from..end, limit);
                 mailboxes.hand_over(turn, index, slice);
-                meet()?;
+                meet(turn, slice)?;
                 mailboxes.receive(turn, index, slice);
                 turn = 1 - turn;
                 slice.run_phase(1, from..end, limit);
                 mailboxes.hand_over(turn, index, slice);
                 let goes_on = slice.goes_on(end) && !control.stopping();
                 notes.write(turn, index, u64::from(!goes_on));
-                meet()?;
+                meet(turn, slice)?;
                 mailboxes.receive(turn, index, slice);
                 let go_on = notes.least(turn) == 0;
                 turn = 1 - turn;
@@ -208,20 +248,21 @@ fn run_in_phases(slices: &mut [Slice<'_>], limit: u64, control: &Control) {
             scope.spawn(move || work(index, slice));
         }
     });
+    meeting.shared()
 }
 
 /// Runs each slice on its own thread, in windows of one link latency. The threads meet once per window.
-fn run_side_by_side(slices: &mut [Slice<'_>], limit: u64, control: &Control) {
+fn run_side_by_side(slices: &mut [Slice<'_>], limit: u64, control: &Control) -> Shared {
     let mailboxes = Mailboxes::new(slices.len());
     let next = Notes::new(slices.len());
-    let meeting = Barrier::new(slices.len());
+    let meeting = Meeting::new(slices.len());
     let work = |index: usize, slice: &mut Slice<'_>| {
-        let _attendance = meeting.enter();
+        let _attendance = meeting.barrier.enter();
         let (mut turn, mut over, mut mailed) = (0, false, u64::MAX);
         loop {
             let time = if control.stopping() { u64::MAX } else { slice.next_time().min(mailed) };
             next.write(turn, index, time);
-            if !meeting.wait() {
+            if !meeting.wait(turn, index, slice) {
                 return;
             }
             mailboxes.receive(turn, index, slice);
@@ -244,6 +285,7 @@ fn run_side_by_side(slices: &mut [Slice<'_>], limit: u64, control: &Control) {
             scope.spawn(move || work(index, slice));
         }
     });
+    meeting.shared()
 }
 
 fn merge(
@@ -267,6 +309,7 @@ fn merge(
     for slice in &mut slices {
         m.events += slice.clock.events_done;
         m.packet_hops += slice.recorder.hops;
+        m.shared.crossed += slice.recorder.crossed;
         m.packets.copies += slice.recorder.copies[0];
         m.packets.copies_trimmed += slice.recorder.copies[1];
         m.packets += slice.recorder.packets;
@@ -277,9 +320,7 @@ fn merge(
             all.trimmed += one.trimmed;
         }
         slice.close_accounts(simulated.0);
-        for (flow, time) in std::mem::take(&mut slice.recorder.times) {
-            m.times[flow as usize] = time;
-        }
+        std::mem::take(&mut slice.recorder.times).each(|flow, time| m.times[flow as usize] = time);
         m.tallies.resize(slice.recorder.tallies.len(), Tally::default());
         for (all, one) in m.tallies.iter_mut().zip(&slice.recorder.tallies) {
             all.merge(one);

@@ -313,7 +313,7 @@ impl PathManager for Mrc {
             let endpoint = PathProbe::Endpoint { path, number: number as u16 };
             return Some(if self.probe_idle { endpoint } else { PathProbe::Connection { path, number } });
         }
-        let (path, number, unanswered) = self.reverse.take(free, &self.set, &mut self.random)?;
+        let (path, number, unanswered) = self.reverse.take(free, &mut self.set, &mut self.random)?;
         if let Some(unanswered) = unanswered {
             self.fail(now, unanswered);
         }

@@ -90,6 +90,7 @@ impl Slice<'_> {
             }
             self.fabric.cargo.release(&transit);
         }
+        self.recorder.crossed += outbox.packets.len() as u64;
         outbox.packets.clear();
         for news in outbox.news.drain(..) {
             first = first.min(news.time());

@@ -28,16 +28,27 @@ pub(super) struct OpenMessage {
 }
 
 /// A flow in progress.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Posted {
     at: u64,
-    /// Its connection's time account when it was posted, or when its first packet was sent.
-    spent: Spent,
-    /// Does it wait for earlier flows of its connection?
-    behind: bool,
-    /// The time that it waited for them.
+    /// The time that it waited for earlier flows of its connection.
     waited: Span,
-    /// Its connection's time account when its last packet was sent for the first time.
-    sent: Option<Spent>,
+    /// Its connection's time account when it was posted, or when its first packet was sent. When its last packet has
+    /// been sent for the first time: its time until then, in a form of [`Spent::turn_to_tail`].
+    spent: Spent,
+    /// The other part of that form.
+    sent: Span,
+    stage: Progress,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Progress {
+    /// It waits for earlier flows of its connection.
+    #[default]
+    Behind,
+    Sending,
+    /// Its last packet has been sent for the first time.
+    Sent,
 }
 
 /// The kinds of events in a fingerprint.
@@ -360,46 +371,44 @@ impl Slice<'_> {
             return;
         }
         let waited = Span(now - asked);
-        self.hosts.under_way.insert(flow, Posted { at: asked, spent, behind, waited, sent: None });
+        let stage = if behind { Progress::Behind } else { Progress::Sending };
+        self.hosts.under_way.insert(flow, Posted { at: asked, waited, spent, sent: Span::ZERO, stage });
     }
 
     /// The first or the last packet of a flow is sent for the first time. Until its first packet, a flow may have
     /// waited for earlier flows of its connection; after its last packet, the connection works for later flows.
     pub(super) fn note_progress(&mut self, h: usize, flow: u32, now: u64, last: bool) {
-        let Some(posted) = self.hosts.under_way.get_mut(&flow) else { return };
+        let Some(posted) = self.hosts.under_way.get_mut(flow) else { return };
         let connection = self.config.cut.ends[self.config.plan.flows[flow as usize].connection as usize].0;
         let spent = self.hosts.all[h].endpoint.spent(Time(now), connection);
-        if posted.behind {
-            posted.behind = false;
+        if posted.stage == Progress::Behind {
+            posted.stage = Progress::Sending;
             posted.waited = Span(now - posted.at);
             posted.spent = spent;
         }
-        if last {
-            posted.sent = Some(spent);
+        if last && posted.stage == Progress::Sending {
+            posted.stage = Progress::Sent;
+            posted.sent = posted.spent.turn_to_tail(&spent);
         }
     }
 
     /// Records the time account of a flow that has finished at `now`, or is still in progress.
     fn end_flow(&mut self, h: usize, flow: u32, now: u64) {
-        let Some(posted) = self.hosts.under_way.remove(&flow) else { return };
+        let Some(posted) = self.hosts.under_way.remove(flow) else { return };
         let connection = self.config.cut.ends[self.config.plan.flows[flow as usize].connection as usize].0;
-        let time = if posted.behind {
-            FlowTime { behind: Span(now.saturating_sub(posted.at)), spent: Spent::default() }
-        } else {
-            let spent = self.hosts.all[h].endpoint.spent(Time(now), connection);
-            let sent = posted.sent.unwrap_or(spent);
-            let mut mine = sent.since(&posted.spent);
-            mine += spent.since(&sent).awaiting();
-            FlowTime { behind: posted.waited, spent: mine }
+        let mut spent = || self.hosts.all[h].endpoint.spent(Time(now), connection);
+        let time = match posted.stage {
+            Progress::Behind => FlowTime { behind: Span(now.saturating_sub(posted.at)), spent: Spent::default() },
+            Progress::Sending => FlowTime { behind: posted.waited, spent: spent().since(&posted.spent) },
+            Progress::Sent => FlowTime { behind: posted.waited, spent: posted.spent.with_tail(posted.sent, &spent()) },
         };
         debug_assert_eq!(time.total(), Span(now - posted.at), "the time of flow {flow} adds up");
-        self.recorder.times.push((flow, time));
+        self.recorder.times.push(flow, &time);
     }
 
     /// Ends the accounts of all flows that are not finished at `now`.
     pub(crate) fn close_accounts(&mut self, now: u64) {
-        let left: Vec<u32> = self.hosts.under_way.keys().copied().collect();
-        for flow in left {
+        for flow in self.hosts.under_way.flows() {
             let source = self.config.plan.connections[self.config.plan.flows[flow as usize].connection as usize].source;
             let h = self.config.cut.place_of(source.0) as usize;
             self.end_flow(h, flow, now.max(self.hosts.all[h].now));

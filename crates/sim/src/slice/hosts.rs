@@ -41,7 +41,7 @@ pub(crate) struct Hosts<'a> {
     /// Posts and closings that wait while their host works for earlier messages, if that takes time.
     pub(super) posting: Option<Vec<VecDeque<Pending>>>,
     /// The flows that the hosts are sending.
-    pub(super) under_way: BTreeMap<u32, Posted>,
+    pub(super) under_way: UnderWay,
 }
 
 impl<'a> Hosts<'a> {
@@ -62,7 +62,7 @@ impl<'a> Hosts<'a> {
             tables: Tables::new(plan),
             work: plan.ports.receive.map(|_| vec![ReceiveWork::default(); count]),
             posting: (plan.ports.message_cost > Span::ZERO).then(|| vec![VecDeque::new(); count]),
-            under_way: BTreeMap::new(),
+            under_way: UnderWay::default(),
         }
     }
 }
@@ -86,4 +86,41 @@ pub(super) struct ReceiveWork {
     pub(super) waiting: VecDeque<(u64, Transit)>,
     /// When the work of all of them is done.
     pub(super) busy_until: u64,
+}
+
+/// Flows in progress, by number. The tree has only their places in a list, since half of a tree's room is empty.
+#[derive(Clone, Debug, Default)]
+pub(super) struct UnderWay {
+    places: BTreeMap<u32, u32>,
+    all: Vec<Posted>,
+    free: Vec<u32>,
+}
+
+impl UnderWay {
+    /// Adds a flow that is not in progress.
+    pub(super) fn insert(&mut self, flow: u32, posted: Posted) {
+        let place = self.free.pop().unwrap_or(self.all.len() as u32);
+        if place as usize == self.all.len() {
+            self.all.push(posted);
+        } else {
+            self.all[place as usize] = posted;
+        }
+        self.places.insert(flow, place);
+    }
+
+    pub(super) fn get_mut(&mut self, flow: u32) -> Option<&mut Posted> {
+        let place = *self.places.get(&flow)?;
+        Some(&mut self.all[place as usize])
+    }
+
+    pub(super) fn remove(&mut self, flow: u32) -> Option<Posted> {
+        let place = self.places.remove(&flow)?;
+        self.free.push(place);
+        Some(self.all[place as usize])
+    }
+
+    /// The flows in progress, in order.
+    pub(super) fn flows(&self) -> Vec<u32> {
+        self.places.keys().copied().collect()
+    }
 }

@@ -101,7 +101,7 @@ impl Reverse {
     pub(super) fn take(
         &mut self,
         free: u32,
-        set: &EvSet,
+        set: &mut EvSet,
         random: &mut Random,
     ) -> Option<(PathId, u16, Option<PathId>)> {
         if !self.due || free == 0 {

@@ -5,6 +5,7 @@ use crate::packet::PathId;
 use crate::path::{PathState, PathStatus as State, PlaneStates};
 use crate::rng::Random;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 /// The number of paths of a plane if the fabric does not tell it; as sprays have.
 const UNKNOWN: u32 = 64;
@@ -149,7 +150,15 @@ impl Slots {
 /// The set. Each plane has a row of slots, the active ones first, then those in reserve.
 #[derive(Clone, Debug)]
 pub(super) struct EvSet {
-    slots: Slots,
+    /// Drawn at the first use, or at the second one if the first only asked for a random path. So an end that receives a
+    /// short message has none.
+    slots: OnceLock<Slots>,
+    /// A random path was asked for.
+    asked: bool,
+    /// The stream from which the slots are drawn, as it was when the set was made.
+    random: Random,
+    /// The number of paths of a plane.
+    paths: u32,
     planes: Box<[Plane]>,
     /// Slots of a row.
     row: u16,
@@ -177,19 +186,42 @@ impl EvSet {
         let share = |count: u32, least: u32| (count / u32::from(ports)).max(least);
         let active = share(config.active, 1).min(paths);
         let row = (active + share(config.backup, 0)).min(paths).min(u32::from(u16::MAX));
-        let mut entropies = Vec::with_capacity(row as usize * usize::from(ports));
-        for _ in 0..ports {
-            draw(paths, row, random, &mut entropies);
-        }
-        let count = entropies.len();
+        let before = *random;
+        // The stream goes on as if the slots were drawn now.
+        let count = draw_all(paths, row, ports, random).len();
         let all_active = active * u32::from(ports);
         let active_min = ((count as f64 * config.active_min) as u32).clamp(1, all_active);
         EvSet {
-            slots: Slots::new(&entropies.into_iter().map(|e| Slot::new(e, State::Good)).collect::<Vec<_>>()),
+            slots: OnceLock::new(),
+            asked: false,
+            random: before,
+            paths,
             planes: vec![Plane { cursor: 0, good: active as u16, skip: 0 }; usize::from(ports)].into(),
             row: row as u16,
             active: active as u16,
             active_min,
+        }
+    }
+
+    #[inline]
+    fn slots(&self) -> &Slots {
+        self.slots.get_or_init(|| {
+            let drawn = self.entropies().into_iter();
+            Slots::new(&drawn.map(|entropy| Slot::new(entropy, State::Good)).collect::<Vec<_>>())
+        })
+    }
+
+    /// The entropies that are drawn at first.
+    fn entropies(&self) -> Vec<u32> {
+        draw_all(self.paths, u32::from(self.row), self.planes.len() as u8, &mut { self.random })
+    }
+
+    #[inline]
+    fn slots_mut(&mut self) -> &mut Slots {
+        self.slots();
+        match self.slots.get_mut() {
+            Some(slots) => slots,
+            None => unreachable!("they were drawn just now"),
         }
     }
 
@@ -216,7 +248,7 @@ impl EvSet {
             let good = row.len().min(usize::from(self.active)) as u16;
             self.planes[plane] = Plane { cursor: 0, good, skip: 0 };
         }
-        self.slots = Slots::new(&slots);
+        self.slots = Slots::new(&slots).into();
         let active: u32 = self.planes.iter().map(|plane| u32::from(plane.good)).sum();
         let floor = (u64::from(self.active_min) * u64::from(active)).div_ceil(u64::from(wanted.max(1)));
         self.active_min = (floor as u32).clamp(1, active.max(1));
@@ -224,17 +256,19 @@ impl EvSet {
 
     /// Gives a slot another path of its plane, in the slot's state.
     pub(super) fn rename(&mut self, slot: usize, path: PathId) {
-        self.slots.set(slot, Slot::new(path.entropy(), self.state(slot)));
+        let state = self.state(slot);
+        self.slots_mut().set(slot, Slot::new(path.entropy(), state));
     }
 
     /// Calls `fetch` with the addresses of the next active slots of some planes, from `turn` on.
     #[inline]
     pub(super) fn name_paths(&self, turn: u8, fetch: impl Fn(*const u8)) {
+        let Some(slots) = self.slots.get() else { return };
         let (row, count) = (usize::from(self.row), self.planes.len());
         for number in usize::from(turn)..usize::from(turn) + PLANES_AHEAD.min(count) {
             let number = if number < count { number } else { number - count };
             let slot = number * row + usize::from(self.planes[number].cursor);
-            fetch(self.slots.address(slot));
+            fetch(slots.address(slot));
         }
     }
 
@@ -249,16 +283,16 @@ impl EvSet {
             return None;
         }
         let start = self.start(path.port());
-        self.slots.find(start..start + usize::from(self.row), path.entropy())
+        self.slots().find(start..start + usize::from(self.row), path.entropy())
     }
 
     pub(super) fn state(&self, slot: usize) -> State {
-        self.slots.get(slot).state()
+        self.slots().get(slot).state()
     }
 
     /// All of them, plane by plane.
     pub(super) fn states(&self) -> impl Iterator<Item = PathState> + '_ {
-        let slots = (0..self.slots.len()).map(|slot| (slot, self.slots.get(slot)));
+        let slots = (0..self.slots().len()).map(|slot| (slot, self.slots().get(slot)));
         slots.filter(|(_, content)| !content.is_empty()).map(|(slot, content)| PathState {
             path: PathId::new((slot / usize::from(self.row)) as u8, content.entropy()),
             status: content.state(),
@@ -277,9 +311,9 @@ impl EvSet {
 
     pub(super) fn set_state(&mut self, slot: usize, state: State) {
         let usable = |state: State| matches!(state, State::Good | State::Skip);
-        let content = self.slots.get(slot);
+        let content = self.slots().get(slot);
         let before = content.state();
-        self.slots.set(slot, content.with(state));
+        self.slots_mut().set(slot, content.with(state));
         if self.is_active(slot) {
             let plane = &mut self.planes[slot / usize::from(self.row)];
             plane.good -= u16::from(usable(before));
@@ -291,11 +325,11 @@ impl EvSet {
 
     /// Exchanges two slots of one plane, an active one and one in reserve.
     fn swap(&mut self, active: usize, backup: usize) {
-        let (a, b) = (self.slots.get(active), self.slots.get(backup));
+        let (a, b) = (self.slots().get(active), self.slots().get(backup));
         self.set_state(active, b.state());
         self.set_state(backup, a.state());
-        self.slots.set(active, b);
-        self.slots.set(backup, a);
+        self.slots_mut().set(active, b);
+        self.slots_mut().set(backup, a);
     }
 
     /// Replaces an unusable active slot by a good one in reserve on the same plane, if there is one.
@@ -338,7 +372,7 @@ impl EvSet {
         for _ in 0..2 * u32::from(self.active) {
             let cursor = self.planes[usize::from(port)].cursor;
             let slot = start + usize::from(cursor);
-            let content = self.slots.get(slot);
+            let content = self.slots().get(slot);
             let path = PathId::new(port, content.entropy());
             let state = content.state();
             if state == State::Skip && wanted == State::Good && restored.is_none() {
@@ -362,18 +396,27 @@ impl EvSet {
     fn shuffle(&mut self, start: usize, random: &mut Random) {
         for i in (1..usize::from(self.active)).rev() {
             let j = random.below(i as u32 + 1) as usize;
-            self.slots.swap(start + i, start + j);
+            self.slots_mut().swap(start + i, start + j);
         }
     }
 
     /// A random path of a plane that the controller does not deny, in any other state; a denied one if all are.
-    pub(super) fn draw(&self, port: u8, random: &mut Random) -> PathId {
+    pub(super) fn draw(&mut self, port: u8, random: &mut Random) -> PathId {
+        if self.slots.get().is_none() && !std::mem::replace(&mut self.asked, true) {
+            // All paths are good, so the first one is taken.
+            let slot = self.start(port) + random.below(u32::from(self.row)) as usize;
+            return PathId::new(port, self.entropies()[slot]);
+        }
+        self.draw_known(port, random)
+    }
+
+    fn draw_known(&self, port: u8, random: &mut Random) -> PathId {
         let (start, row) = (self.start(port), usize::from(self.row));
         let first = random.below(u32::from(self.row)) as usize;
         let slots = (0..row).map(|i| start + (first + i) % row);
         let real = slots.clone().find(|&slot| self.state(slot) != State::Denied);
-        let real = real.or_else(|| slots.into_iter().find(|&slot| !self.slots.get(slot).is_empty()));
-        PathId::new(port, real.map_or(0, |slot| self.slots.get(slot).entropy()))
+        let real = real.or_else(|| slots.into_iter().find(|&slot| !self.slots().get(slot).is_empty()));
+        PathId::new(port, real.map_or(0, |slot| self.slots().get(slot).entropy()))
     }
 
     /// A path of a plane that packets may take.
@@ -385,7 +428,12 @@ impl EvSet {
         let first = random.below(u32::from(self.active)) as usize;
         let slots = (0..usize::from(self.active)).map(|i| start + (first + i) % usize::from(self.active));
         let good = slots.into_iter().find(|&s| matches!(self.state(s), State::Good | State::Skip));
-        Some(good.map_or_else(|| self.draw(port, random), |slot| PathId::new(port, self.slots.get(slot).entropy())))
+        Some(
+            good.map_or_else(
+                || self.draw_known(port, random),
+                |slot| PathId::new(port, self.slots().get(slot).entropy()),
+            ),
+        )
     }
 
     /// The number of a plane's paths in each state.
@@ -393,7 +441,7 @@ impl EvSet {
         let start = self.start(port);
         let mut counts = PlaneStates { port, usable: true, ..PlaneStates::default() };
         for i in 0..usize::from(self.row) {
-            let slot = self.slots.get(start + i);
+            let slot = self.slots().get(start + i);
             if slot.is_empty() {
                 continue;
             }
@@ -407,6 +455,15 @@ impl EvSet {
         }
         counts
     }
+}
+
+/// The entropies of all slots of a set, plane by plane.
+fn draw_all(paths: u32, row: u32, ports: u8, random: &mut Random) -> Vec<u32> {
+    let mut entropies = Vec::with_capacity(row as usize * usize::from(ports));
+    for _ in 0..ports {
+        draw(paths, row, random, &mut entropies);
+    }
+    entropies
 }
 
 /// Appends `count` different numbers below `paths` in random order.
@@ -438,6 +495,24 @@ mod tests {
         (entropy, 0usize..4, any::<bool>()).prop_map(|(entropy, state, full)| {
             if full { Slot::new(entropy, STATES[state]) } else { Slot::EMPTY.with(STATES[state]) }
         })
+    }
+
+    #[test]
+    fn slots_that_are_drawn_later_are_those_that_were_drawn_at_once() {
+        for (uplinks, ports) in [([256, 0], 8), ([16, 16], 1), ([0, 0], 4), ([4, 0], 2)] {
+            let mut random = Random::new(7, crate::rng::StreamKind::Connection, 12);
+            let mut at_once = random;
+            let mut set = EvSet::new(&MrcConfig::default(), uplinks, ports, &mut random);
+            let drawn = draw_all(set.paths, u32::from(set.row), ports, &mut at_once);
+            let (mut early, mut late) = (random, random);
+            let path = set.draw(ports - 1, &mut early);
+            assert!(set.slots.get().is_none(), "nobody has used them");
+            assert_eq!(path, set.draw(ports - 1, &mut late), "the second time from slots");
+            assert!(set.slots.get().is_some());
+            let slots = set.slots();
+            assert_eq!((0..slots.len()).map(|at| slots.get(at).entropy()).collect::<Vec<_>>(), drawn);
+            assert_eq!(random.below(1 << 30), at_once.below(1 << 30), "the stream goes on from there");
+        }
     }
 
     proptest! {
