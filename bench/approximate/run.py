@@ -109,24 +109,23 @@ def main():
         facts = part["approximate"]
         for ours, theirs in zip(part["jobs"], whole["jobs"]):
             if ours["iteration_us"] is None or theirs["iteration_us"] is None:
-                rows.append((float("inf"), name, ours["name"], gpus, None, None, None, None, None, None))
+                rows.append((float("inf"), name, ours["name"], gpus, None, None, None, None, None))
                 continue
             off = ours["iteration_us"] / theirs["iteration_us"] - 1
             shares = {one["name"]: one["share"] or 0 for one in theirs["parts"]}
             worst = max(((one["share"] or 0) - shares.get(one["name"], 0) for one in ours["parts"]), key=abs)
             said = next(one for one in facts["figures"] if one["job"] == ours["name"] and one["name"] == "iteration")
-            hops = facts["packet_hops"] / whole["run"]["packet_hops"]
             rows.append((abs(off), name, ours["name"], gpus, theirs["iteration_us"] / 1e3, off,
-                         said["error_us"] / theirs["iteration_us"], said["chance_us"] / theirs["iteration_us"], worst, hops))
-    print("| job | GPUs | whole | approximate | its own error | chance | worst part | packet hops |")
-    print("|---|--:|--:|--:|--:|--:|--:|--:|")
-    for _, name, which, gpus, whole, off, said, chance, worst, hops in sorted(rows, key=lambda row: -row[0]):
+                         said["error_us"] / theirs["iteration_us"], said["chance_us"] / theirs["iteration_us"], worst))
+    print("| job | GPUs | whole | approximate | its own error | another seed | worst part |")
+    print("|---|--:|--:|--:|--:|--:|--:|")
+    for _, name, which, gpus, whole, off, said, chance, worst in sorted(rows, key=lambda row: -row[0]):
         label = name if which == "job" else f"{name}: {which}"
         if whole is None:
-            print(f"| {label} | {gpus} | did not end | | | | | |")
+            print(f"| {label} | {gpus} | did not end | | | | |")
             continue
         print(f"| {label} | {gpus} | {whole:,.2f} ms | {off:+.2%} | {said:.2%} | {chance:.2%} "
-              f"| {worst * 100:+.2f} points | {hops:.1%} |")
+              f"| {worst * 100:+.2f} points |")
 
 
 main()

@@ -3,10 +3,13 @@
 //! The figures are rough. If few packets are lost, memory is right within a factor of 1.5. Time is right within a
 //! factor of 3 on machines of 2020 to 2026. Retransmissions are not counted.
 
+mod threads;
+
 use std::collections::BTreeSet;
 use strandway_collective::Operation;
 use strandway_report::numbers::{bytes, count};
 use strandway_scenario::{CollectivePlan, Experiment};
+pub use threads::ThreadModel;
 
 /// Packet hops per second of one thread (ours: half of the value that `docs/performance.md` measures on an idle
 /// machine).

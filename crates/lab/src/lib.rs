@@ -20,7 +20,7 @@ mod what_if;
 pub use approximate::Approximation;
 pub use calibrate::{CalibrateQuestion, Constant, calibrate};
 pub use check::check;
-pub use estimate::Estimate;
+pub use estimate::{Estimate, ThreadModel};
 pub use fabric_values::fabric_values;
 pub use gray::gray_study;
 pub use live::Lab;

@@ -141,7 +141,8 @@ pub(crate) struct RunArgs {
     /// (run.approximate)
     #[arg(long, conflicts_with_all = ["pcap", "flows", "trace"])]
     pub(crate) approximate: bool,
-    /// Print the packet hops, time and memory that the run would need, and do not run it
+    /// Print the packet hops, time and memory that the run would need, and do not run it. With --threads: also how these
+    /// threads would share it, from its first seconds; this machine may have fewer
     #[arg(long)]
     pub(crate) estimate: bool,
     /// Run even if the estimate says that memory is not enough

@@ -6,7 +6,7 @@ use crate::args::RunArgs;
 use crate::outputs::{Outputs, Wanted, complain, print};
 use crate::progress::Bars;
 use std::sync::Arc;
-use strandway_lab::{Approximation, Estimate, Report, Scenario, facts, pcap, trace};
+use strandway_lab::{Approximation, Estimate, Report, Scenario, ThreadModel, facts, pcap, trace};
 use strandway_report as report;
 use strandway_sim::Control;
 
@@ -29,10 +29,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let threads = experiment.plan.threads;
     if args.estimate {
         print(&format!("{}\n", estimate.text(threads)));
-        return Ok(());
     }
-    if !args.force {
+    if !args.force && (threads > 1 || !args.estimate) {
         estimate.fits().map_err(Failure::Run)?;
+    }
+    if args.estimate {
+        if threads > 1 {
+            print(&format!("{}\n", ThreadModel::of(&experiment, threads).text(estimate.packet_hops)));
+        }
+        return Ok(());
     }
     let mut outputs = Outputs::open(
         Wanted {
