@@ -106,6 +106,16 @@ fn bind(py: Python<'_>, config: Config) -> PyResult<Node> {
     Node::bind(config).map_err(|error| wire_error(py, &error.to_string(), "node"))
 }
 
+/// A node for copies: packets are as large as the path takes, unless the settings name a payload.
+fn bind_for_copies(py: Python<'_>, settings: &Settings, settled: Settled) -> PyResult<Node> {
+    let finds = settings.finds_payloads(&settled);
+    let mut node = bind(py, settled.config)?;
+    if finds {
+        node.find_payloads().map_err(|error| wire_error(py, &error.to_string(), "node"))?;
+    }
+    Ok(node)
+}
+
 /// The properties of files that are kept, by names.
 fn preserve(keeps: &[String]) -> PyResult<Preserve> {
     let mut preserve = Preserve::default();
@@ -145,7 +155,7 @@ pub(crate) fn copy<'py>(
     let options = Options { limit, dry_run, preserve, delete, ..Options::for_path(rate, rtt) };
     let exclude = Exclude::new(&exclude).map_err(|error| wrong(format!("exclude: {error}")))?;
     let profile = settled.config.profile.name.clone();
-    let mut node = bind(py, settled.config)?;
+    let mut node = bind_for_copies(py, &settings, settled)?;
     let directory = directory.trim_end_matches('/').as_bytes();
     let (copied, raised) = py.detach(|| {
         let watch = Watch::new(progress);
@@ -368,7 +378,7 @@ impl FileServer {
         let (settled, _, _) = path(&settings, settled);
         let server = Server::open(&directory).map_err(|error| copy_failed(py, &error))?;
         let mut server = server.allowing(allowed);
-        let mut node = bind(py, settled.config)?;
+        let mut node = bind_for_copies(py, &settings, settled)?;
         FileServer::start(shown_addresses(py, &node)?, move |stop| {
             let gone = AtomicBool::new(false);
             let over = || stop.load(Ordering::Relaxed) || (once && gone.load(Ordering::Relaxed));

@@ -401,7 +401,7 @@ impl Telling {
             files: self.files,
             files_done: read(&self.done.files),
             fresh_bytes: counters.fresh_bytes,
-            again_bytes: counters.engine.retransmitted * u64::from(node.payload()),
+            again_bytes: counters.engine.retransmitted * u64::from(node.observe().payload(connection)?),
             rebuilt_bytes: read(&self.done.rebuilt),
             wire_bytes: node.observe().wire_bytes() - self.wire,
         })
