@@ -154,7 +154,28 @@ fn a_copy_passes_a_hop_that_drops_large_packets() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(server.wait().expect("it ends").success());
     assert!(std::fs::read(Path::new(&path("there")).join("file")).expect("it is there") == bytes);
-    // Packets of 1,344 B of payload would have 1.1 bytes on the wire per byte.
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    println!("{}", report["overhead"]);
+    assert!((3_650..4_000).contains(&report["payload"].as_u64().expect("a number")), "{report}");
+}
+
+#[test]
+fn a_cast_passes_a_hop_that_drops_large_packets() {
+    for (hop, least) in [(9_000, 8_700), (4_000, 3_650)] {
+        let Some(line) = Line::new(&[[9_000, 9_000, hop, 9_000]], false) else { return };
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+        let bytes: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
+        std::fs::write(path("file"), &bytes).expect("written");
+        std::fs::create_dir(path("there")).expect("made");
+        let mut receiver = line.server(&["cast", "--receive", &path("there"), "--once"], 1);
+        let to = line.address(0, 1);
+        let arguments = ["cast", &path("file"), "--to", &to, "--rate", "1Gbps", "--json", "-"];
+        let output = line.strandway(0, &arguments).output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(receiver.wait().expect("it ends").success());
+        assert!(std::fs::read(Path::new(&path("there")).join("file")).expect("it is there") == bytes);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let payload = report["payload"].as_u64().expect("a number");
+        assert!((least..hop.into()).contains(&payload), "{report}");
+    }
 }

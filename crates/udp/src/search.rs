@@ -49,9 +49,12 @@ pub(crate) struct Search {
     /// Rounds that have begun, and how often the first one was asked.
     round: u32,
     tries: u32,
+    began_at: Time,
     asked_at: Time,
     /// When the first answer of this round came.
     heard_at: Option<Time>,
+    /// The time from the first question to the first answer.
+    trip: Span,
 }
 
 impl Search {
@@ -63,8 +66,10 @@ impl Search {
             asked: Vec::new(),
             round: 0,
             tries: 0,
+            began_at: Time::ZERO,
             asked_at: Time::ZERO,
             heard_at: None,
+            trip: Span::ZERO,
         }
     }
 
@@ -73,13 +78,16 @@ impl Search {
         if let Some(passed) = self.passed.get_mut(plane) {
             *passed = (*passed).max(size);
             self.heard_at.get_or_insert(now);
+            if self.trip == Span::ZERO {
+                self.trip = now.since(self.began_at);
+            }
         }
     }
 
     /// The next step. Call it after each answer, and when the time of [`Step::Wait`] has come.
     pub(crate) fn step(&mut self, now: Time) -> Step {
         if self.round == 0 {
-            self.round = 1;
+            (self.round, self.began_at) = (1, now);
             return self.ask(now, vec![LEAST.min(self.widest), self.widest]);
         }
         if self.passed.iter().all(|passed| *passed >= self.widest) {
@@ -96,10 +104,10 @@ impl Search {
                     Step::Done(None)
                 }
             }
-            // In later rounds perhaps no size passes.
             heard => {
-                let trip = heard.map_or(AGAIN, |heard| heard.since(self.asked_at));
-                let until = heard.unwrap_or(self.asked_at) + SETTLE.max(Span(trip.0 / 4));
+                // In later rounds perhaps no size passes, or a late answer of an earlier round is the first one.
+                let first = if self.round == 1 { self.asked_at } else { self.asked_at + self.trip };
+                let until = heard.map_or(first, |heard| heard.max(first)) + SETTLE.max(Span(self.trip.0 / 4));
                 if now < until { Step::Wait(until) } else { self.go_on(now) }
             }
         }
@@ -167,7 +175,9 @@ mod tests {
     fn paths_as_wide_as_their_interfaces_take_one_round_trip() {
         for widest in [1_280, 1_500, 9_000, 65_536] {
             for trip in [1, 100] {
-                assert_eq!(found(widest, &[widest; 2], Span::from_ms(trip)), (Some(widest), 1, trip));
+                let (size, asks, ms) = found(widest, &[widest; 2], Span::from_ms(trip));
+                // The first questions are repeated meanwhile.
+                assert!(size == Some(widest) && ms == trip && asks <= 2, "{widest}: {size:?}, {asks}, {ms} ms");
             }
         }
     }
@@ -185,7 +195,7 @@ mod tests {
             assert_eq!(found(9_000, &[hop], Span::from_ms(10)).0, Some(hop), "a usual size is found exactly");
         }
         let (size, _, ms) = found(9_000, &[4_000], Span::from_ms(200));
-        assert!(size > Some(3_800) && ms <= 3 * 250, "{size:?} in {ms} ms");
+        assert!(size > Some(3_800) && ms <= 3 * 250 + 150, "{size:?} in {ms} ms");
     }
 
     #[test]

@@ -51,15 +51,16 @@ impl Node {
     }
 
     /// Changes the payload of full packets. Both sides of a connection must have the same, so it is for the time before
-    /// connections are opened.
+    /// connections are opened. A node that finds payloads ([`Node::find_payloads`]) may change it at any time, since it
+    /// is that of groups only: call it before [`Node::join`], at all members.
     ///
     /// # Errors
-    /// If connections are open or wanted, or the payload is not possible.
+    /// If connections are open or wanted and have it, or the payload is not possible.
     pub fn set_payload(&mut self, payload: u32) -> Result<(), Error> {
         if payload == self.config.payload {
             return Ok(());
         }
-        if self.table.open > 0 {
+        if self.table.open > 0 && !self.finds_payloads() {
             return Err(Error::Config("the payload changes only while no connection is open".into()));
         }
         let before = std::mem::replace(&mut self.config.payload, payload);

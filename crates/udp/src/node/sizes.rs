@@ -84,8 +84,8 @@ impl Node {
     /// configuration. The payload is the connection's for its life, and is remembered for ten minutes for further
     /// connections to these addresses.
     ///
-    /// The node accepts the payload of any caller, so it must be called on both sides. Groups have the payload of the
-    /// configuration.
+    /// The node accepts the payload of any caller, so it must be called on both sides. Groups have the payload of
+    /// [`Node::set_payload`].
     ///
     /// # Errors
     /// If connections are open or wanted.
@@ -104,6 +104,11 @@ impl Node {
             ways: None,
         }));
         Ok(())
+    }
+
+    /// Do connections have the payload that their path takes?
+    pub const fn finds_payloads(&self) -> bool {
+        self.probing.sizes.is_some()
     }
 
     /// Bytes to which a hello is padded: a full datagram, and no more than the smallest probe while the payload is not

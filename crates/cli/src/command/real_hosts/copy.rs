@@ -281,6 +281,7 @@ fn json(summary: &Summary, profile: &str, dry_run: bool) -> String {
         "again_bytes": status.again_bytes,
         "rebuilt_bytes": status.rebuilt_bytes,
         "wire_bytes": status.wire_bytes,
+        "payload": status.payload,
         "overhead": status.overhead(),
         "failures": failures.collect::<Vec<_>>(),
     });
