@@ -5,7 +5,6 @@
 
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::net::if_::InterfaceFlags;
-use rustix::net::sockopt::{ip_mtu, ipv6_mtu};
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs, UdpSocket};
@@ -123,17 +122,6 @@ pub fn local_for(peer: SocketAddrV6) -> io::Result<SocketAddrV6> {
     Ok(address)
 }
 
-/// The largest packet that the route from an address of ours to another host takes, in bytes, IP headers included;
-/// `None` if there is no route. Usually it is the interface's MTU. A router's "packet too big" lowers it for a while.
-pub(crate) fn mtu_to(ours: Ipv6Addr, peer: SocketAddrV6) -> Option<u32> {
-    let socket = UdpSocket::bind(shown(SocketAddrV6::new(ours, 0, 0, peer.scope_id()))).ok()?;
-    socket.connect(shown(peer)).ok()?;
-    match is_ipv4(*peer.ip()) {
-        true => ip_mtu(&socket).ok(),
-        false => ipv6_mtu(&socket).ok(),
-    }
-}
-
 /// The name of the interface that has an address. Loopback has every address of `127.0.0.0/8`, and the system lists
 /// one.
 pub fn device_of(address: Ipv6Addr) -> Option<String> {
@@ -147,12 +135,6 @@ pub fn device_of(address: Ipv6Addr) -> Option<String> {
         of_loopback || listed == Some(true)
     };
     each.into_iter().find(has).map(|one| one.interface_name)
-}
-
-/// The MTU of the interface that has an address, in bytes, IP headers included; `None` if no interface has it.
-pub fn mtu_of(address: Ipv6Addr) -> Option<u32> {
-    let device = device_of(address)?;
-    std::fs::read_to_string(format!("/sys/class/net/{device}/mtu")).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]

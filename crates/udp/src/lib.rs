@@ -44,7 +44,7 @@ pub use distance::Distance;
 pub use error::{Error, Reason, Refusal};
 pub use group::{GroupCounters, Incoming, Membership, parity_chunks};
 pub use handles::{Connection, Group, Operation};
-pub use interfaces::{Interface, interfaces};
+pub use interfaces::{Interface, interfaces, mtu_of};
 pub use layout::{Layout, Protection};
 pub use limits::{Limits, Timeouts};
 pub use memory::{KEYS_MAX, Region, RemoteRegion, Rights};

@@ -8,8 +8,9 @@ use crate::error::GroupError;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::{Mutex, Once, PoisonError};
-use strandway_udp::address::{device_of, mtu_of, parse};
+use strandway_udp::address::{device_of, parse};
 use strandway_udp::environment::Settings;
+use strandway_udp::mtu_of;
 
 /// Names of variables with the rank, the number of ranks and the launcher.
 const LAUNCHERS: [(&str, &str, &str); 5] = [

@@ -10,8 +10,9 @@ mod sizes;
 pub use listener::{Heard, Listener};
 
 use super::Finding;
-use crate::address::{is_ipv4, local_for, mtu_of, shown};
+use crate::address::{is_ipv4, local_for, shown};
 use crate::error::Error;
+use crate::interfaces::mtu_of;
 use message::{Counts, HEAD, Request, Wish};
 use probe_socket::{Heard as Answered, Opened, ProbeSocket};
 use std::net::{SocketAddr, SocketAddrV6};

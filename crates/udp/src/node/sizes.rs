@@ -2,10 +2,12 @@
 //! says in its hello which payload the connection has.
 
 use super::{Node, State};
-use crate::address::mtu_to;
+use crate::address::local_for;
 use crate::config::{Config, IP_UDP};
 use crate::error::Error;
 use crate::frame::COOKIE;
+use crate::interfaces::mtu_of;
+use crate::links;
 use crate::search::{LEAST, Search, Step};
 use crate::secure::random;
 use crate::ways::Ways;
@@ -25,7 +27,7 @@ const KNOWN_FOR: Span = Span::from_ms(600_000);
 
 /// The searches of a node.
 pub(crate) struct Sizes {
-    /// The largest packet that is tried, whatever the route takes.
+    /// The largest packet that is tried, whatever the interfaces take.
     widest: u32,
     /// The upper half of the numbers of its probes, and the number of probes so far.
     prefix: u32,
@@ -40,12 +42,17 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// The search to a peer: the one under way, or a new one.
+    /// The search to a peer: the one under way, or a new one. It begins with the MTUs of interfaces, since those of
+    /// routes can be lowered by forged ICMP.
     fn search(&mut self, config: &Config, peers: &[SocketAddrV6]) -> &mut Search {
         let widest = self.widest;
         let search = || {
-            let ways = config.planes.iter().zip(peers);
-            let widest = ways.filter_map(|(ours, peer)| mtu_to(*ours.ip(), *peer)).fold(widest, u32::min);
+            let mtu = |(plane, peer): (usize, &SocketAddrV6)| match links::index_of(config, plane) {
+                Some(interface) => links::mtu_of(interface),
+                // It has every address of this host.
+                None => mtu_of(*local_for(*peer).ok()?.ip()),
+            };
+            let widest = peers.iter().enumerate().filter_map(mtu).fold(widest, u32::min);
             Search::new(peers.len(), widest)
         };
         self.searches.entry(peers.to_vec()).or_insert_with(search)
@@ -78,7 +85,7 @@ impl Sizes {
 impl Node {
     /// From now on, connections have the payload that their path takes instead of the configuration's. Before a
     /// connection begins, the caller asks the peer by probes which packets pass there and back on every plane (RFC
-    /// 8899), from 1,280 bytes to what our routes take, and at most 15,900 bytes of payload. It takes the largest
+    /// 8899), from 1,280 bytes to what our interfaces take, and at most 15,900 bytes of payload. It takes the largest
     /// that pass on all planes that answer. That takes one round trip if the largest packets pass, else up to three,
     /// each with 20 ms or a quarter of a round trip to settle. If the peer answers no probe, the payload is that of the
     /// configuration. The payload is the connection's for its life, and is remembered for ten minutes for further
