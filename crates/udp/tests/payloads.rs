@@ -39,16 +39,20 @@ fn write(pair: &mut Pair) -> [u32; 2] {
     [payload(&pair.client, pair.ends[0]), payload(&pair.server, pair.ends[1])]
 }
 
-/// The payload that two nodes find over planes that pass packets of this many bytes.
+/// The payload that two nodes find over planes that pass packets of this many bytes. A megabyte must pass, except with
+/// profiles that have streams only.
 fn found(config: Config, widest: &[usize]) -> u32 {
+    let writes = config.profile.name != "sdr_auto";
     let (mut client, server) = (finder(config.clone()), finder(config));
     let (wires, fronts) = wires(&server, widest);
     let connection = client.connect(&fronts).expect("a call");
     let mut pair = Pair::of(client, server, connection);
     pair.wires = wires;
-    let [ours, theirs] = write(&mut pair);
-    assert_eq!(ours, theirs, "both ends have the same payload");
-    ours
+    if writes {
+        let [ours, theirs] = write(&mut pair);
+        assert_eq!(ours, theirs, "both ends have the same payload");
+    }
+    pair.client.observe().payload(connection).expect("open")
 }
 
 #[test]
@@ -61,22 +65,9 @@ fn a_narrow_hop_that_drops_silently_is_found_and_the_narrowest_plane_decides() {
     ] {
         let ours = config(profile, planes.len());
         let overhead = ours.overhead();
-        let packet = found_by_writes(ours, planes) + overhead;
+        let packet = found(ours, planes) + overhead;
         assert!(packet <= widest && packet + 200 > widest, "{profile}: packets of {packet} bytes where {widest} pass");
     }
-}
-
-/// [`found`], or without a write for profiles that have streams only.
-fn found_by_writes(config: Config, widest: &[usize]) -> u32 {
-    if config.profile.name != "sdr_auto" {
-        return found(config, widest);
-    }
-    let (mut client, server) = (finder(config.clone()), finder(config));
-    let (wires, fronts) = wires(&server, widest);
-    let connection = client.connect(&fronts).expect("a call");
-    let mut pair = Pair::of(client, server, connection);
-    pair.wires = wires;
-    pair.client.observe().payload(connection).expect("open")
 }
 
 #[test]

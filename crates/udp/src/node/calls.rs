@@ -65,6 +65,11 @@ impl Calling {
         }
     }
 
+    /// The hello with its payload leaves now: the next one is not due before the answer can have come.
+    pub(super) fn wait_for_welcome(&mut self, now: Time) {
+        self.again = self.again.max(now + HELLO_AGAIN);
+    }
+
     /// Does it wait for its payload?
     pub(super) const fn waits(&self) -> bool {
         self.cookie.is_some()

@@ -231,7 +231,9 @@ impl Node {
             }
             if let Some((plane, cookie)) = calling.cookie.take() {
                 calling.payload = Some(payload);
+                calling.wait_for_welcome(now);
                 self.answer_retry(now, index, plane, &cookie);
+                self.make_ready(index as u32);
             }
         }
     }
