@@ -149,7 +149,7 @@ impl Contest<'_> {
 
     /// The tables, in Markdown.
     pub(crate) fn markdown(&self) -> String {
-        let mut text = format!("\n## {}\n", self.section);
+        let mut text = crate::page::section(self.section);
         let mut tables: Vec<&str> = self.rows.iter().map(|row| row.table.as_str()).collect();
         tables.dedup();
         for table in tables {
