@@ -55,11 +55,23 @@ fn processor_line() -> String {
     format!("- processor: {name}{}", more.collect::<String>())
 }
 
+/// Does this process run in a real-time class, before all other programs?
+fn is_real_time() -> bool {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The policy is field 41, and the second field, in parentheses, may have spaces: proc(5). 1 and 2 are SCHED_FIFO and
+    // SCHED_RR.
+    let policy = text.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(41 - 3));
+    matches!(policy, Some("1" | "2"))
+}
+
 /// The facts about this machine that the numbers depend on, as Markdown lines.
 pub(crate) fn describe() -> Result<Vec<String>, String> {
     let cores = allowed()?;
     let numbers = cores.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
     let mut lines = vec![processor_line(), format!("- cores: {numbers}")];
+    if is_real_time() {
+        lines.push("- this program ran in a real-time class, before all others (`chrt -f 1`)".into());
+    }
     if cores.len() < 2 {
         lines.push("- **one core for both sides: nothing below says anything about speed**".into());
     }

@@ -16,7 +16,8 @@ the ceiling.",
     (
         "latency",
         "Round trips",
-        "64 B there and back, one at a time. Rows that spin are compared with bare UDP that spins, rows that sleep with bare UDP that sleeps, adaptive rows with spinning UDP.",
+        "64 B there and back, one at a time. Rows that spin are compared with bare UDP that spins, rows that sleep with bare UDP that sleeps, adaptive rows with spinning UDP.
+A node need not be slower although each message is acknowledged: the acknowledgement leaves in the same system call as the answer.",
     ),
     (
         "messages",
@@ -26,7 +27,8 @@ the ceiling.",
     (
         "shards",
         "Shards behind one port",
-        "Nodes that share a port (`Node::bind_shards`), a client's node for each. The first table has each pair of threads on a core of its own.",
+        "Nodes that share a port (`Node::bind_shards`), a client's node for each. Two shards on two cores take four cores with those of their clients: in the first table each
+pair of threads has a core of its own, in the second each thread has one, while there are any.",
     ),
     (
         "bursts",
@@ -47,7 +49,8 @@ the least. *Missed* is the part of a plane's capacity that was not used meanwhil
     (
         "loss",
         "Loss",
-        "Two planes, random loss at both ends, single packets (no GSO); TCP has one plane. Ratios are to the same row without loss.",
+        "Two planes, random loss at both ends, single packets (no GSO); TCP has one plane. Ratios are to the same row without loss.
+A packet counts as lost as soon as one that was sent a base RTT later over the same plane has arrived. Unshaped rows without loss show the speed of the cores.",
     ),
     (
         "idle",

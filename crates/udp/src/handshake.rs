@@ -162,14 +162,14 @@ impl Caller {
         Ok(Caller { state, hello, cookie: *cookie })
     }
 
-    /// Reads a welcome: the peer's number for the connection and the secrets, or the reason of a refusal. `None` if it
-    /// is forged; the state is then as before.
-    pub(crate) fn finish(&mut self, noise: &[u8; NOISE_WELCOME]) -> Option<Result<(u64, Secrets), Reason>> {
+    /// Reads a welcome: the peer's number for the connection and the secrets, or the reason of a refusal and what the
+    /// peer says with it. `None` if it is forged; the state is then as before.
+    pub(crate) fn finish(&mut self, noise: &[u8; NOISE_WELCOME]) -> Option<Result<(u64, Secrets), (Reason, u64)>> {
         let mut payload = [0; NOISE_WELCOME];
         let length = self.state.read_message(noise, &mut payload).ok()?;
         let &[status, ref id @ ..] = payload.get(..length)?.first_chunk::<9>()?;
         Some(match verdict(status) {
-            Some(reason) => Err(reason),
+            Some(reason) => Err((reason, u64::from_be_bytes(*id))),
             None => Ok((u64::from_be_bytes(*id), split(&mut self.state))),
         })
     }
@@ -209,7 +209,8 @@ impl Answer {
         Some(Answer { state, differ: terms.differ(theirs), payload: wanted })
     }
 
-    /// The welcome, or an authenticated refusal, and the secrets.
+    /// The welcome, or an authenticated refusal, and the secrets. `id`: our number for the connection; in a refusal of
+    /// another payload, our payload.
     pub(crate) fn finish(mut self, verdict: Option<Reason>, id: u64) -> Option<([u8; NOISE_WELCOME], Secrets)> {
         let mut payload = [0; 9];
         payload[0] = status(verdict);

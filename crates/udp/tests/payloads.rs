@@ -125,25 +125,30 @@ fn a_path_that_becomes_narrower_ends_the_connection_and_the_next_one_fits() {
 }
 
 #[test]
-fn a_node_that_finds_payloads_accepts_callers_that_do_not_and_is_refused_where_they_are_fixed() {
-    let fixed = |payload: u32| Config { payload, ..config("uec", 1) };
-    let server = finder(config("uec", 1));
-    let to: Vec<SocketAddrV6> = server.addresses().expect("bound").into_iter().map(v6).collect();
-    let mut client = Node::bind(fixed(4_096)).expect("sockets");
-    let connection = client.connect(&to).expect("a call");
-    let mut pair = Pair::of(client, server, connection);
-    assert_eq!(write(&mut pair), [4_096; 2], "the caller's");
-    let mut server = Node::bind(fixed(4_096)).expect("sockets");
-    let to: Vec<SocketAddrV6> = server.addresses().expect("bound").into_iter().map(v6).collect();
+fn a_payload_that_either_side_fixes_is_that_of_the_connection() {
+    let fixed = |payload: u32| Node::bind(Config { payload, ..config("uec", 1) }).expect("sockets");
+    let find = || finder(config("uec", 1));
+    for (mut client, server) in [(fixed(4_096), find()), (find(), fixed(4_096))] {
+        let to: Vec<SocketAddrV6> = server.addresses().expect("bound").into_iter().map(v6).collect();
+        let connection = client.connect(&to).expect("a call");
+        let mut pair = Pair::of(client, server, connection);
+        assert_eq!(write(&mut pair), [4_096; 2]);
+    }
+}
+
+#[test]
+fn a_peers_own_payload_that_does_not_pass_ends_the_call() {
+    let mut server = Node::bind(Config { payload: 4_096, ..config("uec", 1) }).expect("sockets");
+    let (_wires, fronts) = wires(&server, &[1_500]);
     let mut client = finder(config("uec", 1));
-    let connection = client.connect(&to).expect("a call");
+    let connection = client.connect(&fronts).expect("a call");
     let closed = loop {
         assert_eq!(server.poll(), None);
         if let Some(completion) = client.poll() {
             break completion;
         }
     };
-    assert_eq!(closed, Completion::Closed { connection, reason: Reason::OtherPayload });
+    assert_eq!(closed, Completion::Closed { connection, reason: Reason::PayloadTooLarge });
 }
 
 #[test]

@@ -41,6 +41,8 @@ pub(super) struct Calling {
     pub(super) hint: Option<Reason>,
     /// The payload that was found for it.
     pub(super) payload: Option<u32>,
+    /// The peer has said that it takes its own payload only.
+    pub(super) told: bool,
     /// A cookie that waits for the payload, and its plane.
     pub(super) cookie: Option<(usize, [u8; COOKIE])>,
     /// When to go on with the search for the payload.
@@ -60,6 +62,7 @@ impl Calling {
             may_retry: false,
             hint: None,
             payload: None,
+            told: false,
             cookie: None,
             look: now,
         }
@@ -68,6 +71,11 @@ impl Calling {
     /// The hello with its payload leaves now: the next one is not due before the answer can have come.
     pub(super) fn wait_for_welcome(&mut self, now: Time) {
         self.again = self.again.max(now + HELLO_AGAIN);
+    }
+
+    /// The cookie of the hello that left by a plane.
+    pub(super) fn used_cookie(&self, plane: usize) -> Option<[u8; COOKIE]> {
+        Some(self.attempts.get(plane)?.as_ref()?.1.cookie)
     }
 
     /// Does it wait for its payload?
@@ -288,7 +296,8 @@ impl Node {
         let verdict = answer.differ.or(full.then_some(Reason::PeerFull));
         let Ok(ours) = self.fresh_id() else { return };
         let payload = answer.payload;
-        let Some((welcome, secrets)) = answer.finish(verdict, ours) else { return };
+        let said = if verdict == Some(Reason::OtherPayload) { self.config.payload.into() } else { ours };
+        let Some((welcome, secrets)) = answer.finish(verdict, said) else { return };
         match verdict {
             Some(reason) => self.counters.refuse(reason),
             None => {
@@ -322,7 +331,10 @@ impl Node {
         let found = calling.payload;
         let payload = found.unwrap_or(self.config.payload);
         match outcome {
-            Err(reason) => self.end(index, reason, true),
+            Err((Reason::OtherPayload, theirs)) if found.is_some() => {
+                self.take_their_payload(now, index, plane, theirs)
+            }
+            Err((reason, _)) => self.end(index, reason, true),
             Ok((remote, secrets)) => {
                 let handle = Connection { index: index as u32, generation: self.table.slots[index].generation };
                 let names = (id, remote);

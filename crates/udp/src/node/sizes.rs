@@ -4,7 +4,7 @@
 use super::{Node, State};
 use crate::address::local_for;
 use crate::config::{Config, IP_UDP};
-use crate::error::Error;
+use crate::error::{Error, Reason};
 use crate::frame::COOKIE;
 use crate::interfaces::mtu_of;
 use crate::links;
@@ -63,6 +63,14 @@ impl Sizes {
         (now.since(*at) < KNOWN_FOR).then_some(*payload)
     }
 
+    fn remember(&mut self, now: Time, peers: &[SocketAddrV6], payload: u32) {
+        self.known.retain(|(of, ..)| of != peers);
+        if self.known.len() >= KNOWN_MAX {
+            self.known.pop_front();
+        }
+        self.known.push_back((peers.to_vec(), payload, now));
+    }
+
     /// The ways of connections with this payload; `usual`: those of the configuration's.
     pub(super) fn ways<'a>(&'a mut self, usual: &'a Ways, config: &Config, payload: u32) -> &'a Ways {
         if payload == usual.payload {
@@ -91,7 +99,8 @@ impl Node {
     /// configuration. The payload is the connection's for its life, and is remembered for ten minutes for further
     /// connections to these addresses.
     ///
-    /// The node accepts the payload of any caller, so it must be called on both sides. Groups have the payload of
+    /// The node accepts the payload of any caller. A peer that does not find payloads says its own to the caller, which
+    /// takes that. Groups have the payload of
     /// [`Node::set_payload`].
     ///
     /// # Errors
@@ -164,11 +173,7 @@ impl Node {
                     let found = size.map(|size| self.config.payload_within(size));
                     let found = found.filter(|payload| self.config.takes_payload(*payload));
                     if let Some(payload) = found {
-                        sizes.known.retain(|(of, ..)| *of != peers);
-                        if sizes.known.len() >= KNOWN_MAX {
-                            sizes.known.pop_front();
-                        }
-                        sizes.known.push_back((peers.clone(), payload, now));
+                        sizes.remember(now, &peers, payload);
                     }
                     return self.settle_payload(now, &peers, found.unwrap_or(self.config.payload));
                 }
@@ -220,6 +225,28 @@ impl Node {
             }
         }
         true
+    }
+
+    /// A peer takes its own payload only: the call says hello with it, unless such packets do not pass.
+    pub(super) fn take_their_payload(&mut self, now: Time, index: usize, plane: usize, theirs: u64) {
+        let theirs = u32::try_from(theirs).ok().filter(|payload| self.config.takes_payload(*payload));
+        let Some(State::Calling(calling)) = &mut self.table.slots[index].state else { return };
+        let (cookie, found) = (calling.used_cookie(plane), calling.payload.unwrap_or(0));
+        let (Some(payload), Some(cookie), false) = (theirs, cookie, calling.told) else {
+            return self.end(index, Reason::OtherPayload, true);
+        };
+        // Larger packets than the largest that are tried may pass, too.
+        if payload > found && found < FOUND_MAX {
+            return self.end(index, Reason::PayloadTooLarge, true);
+        }
+        (calling.payload, calling.told) = (Some(payload), true);
+        calling.wait_for_welcome(now);
+        let peers = calling.peers.clone();
+        if let Some(sizes) = &mut self.probing.sizes {
+            sizes.remember(now, &peers, payload);
+        }
+        self.answer_retry(now, index, plane, &cookie);
+        self.make_ready(index as u32);
     }
 
     /// All calls to a peer that wait for it have this payload.
