@@ -20,7 +20,7 @@ use strandway_proto::{Span, Time};
 pub(crate) const FOUND_MAX: u32 = 15_900;
 /// Sends of each probe, since some may be lost: ours.
 const COPIES: usize = 2;
-/// Peers whose payload is remembered: ours.
+/// Peers whose payload is remembered, and searches: ours.
 const KNOWN_MAX: usize = 1_024;
 /// How long it is remembered: `PMTU_RAISE_TIMER` of RFC 8899, section 5.1.1.
 const KNOWN_FOR: Span = Span::from_ms(600_000);
@@ -32,7 +32,8 @@ pub(crate) struct Sizes {
     /// The upper half of the numbers of its probes, and the number of probes so far.
     prefix: u32,
     count: u32,
-    /// By the addresses of the peer: searches under way, and probes that are not answered yet.
+    /// By the addresses of the peer: searches, and probes that are not answered yet. Those whose callers have given up
+    /// stay until the next call to the peer.
     searches: HashMap<Vec<SocketAddrV6>, Search>,
     probes: HashMap<u64, (Vec<SocketAddrV6>, usize, u32)>,
     /// Payloads that were found, and when; the newest last.
@@ -45,6 +46,11 @@ impl Sizes {
     /// The search to a peer: the one under way, or a new one. It begins with the MTUs of interfaces, since those of
     /// routes can be lowered by forged ICMP.
     fn search(&mut self, config: &Config, peers: &[SocketAddrV6]) -> &mut Search {
+        if self.searches.len() >= KNOWN_MAX {
+            // Those under way begin again.
+            self.searches.clear();
+            self.probes.clear();
+        }
         let widest = self.widest;
         let search = || {
             let mtu = |(plane, peer): (usize, &SocketAddrV6)| match links::index_of(config, plane) {
@@ -56,6 +62,12 @@ impl Sizes {
             Search::new(peers.len(), widest)
         };
         self.searches.entry(peers.to_vec()).or_insert_with(search)
+    }
+
+    /// Removes a search, whose result is known or wanted by nobody.
+    fn end_search(&mut self, peers: &[SocketAddrV6]) {
+        self.searches.remove(peers);
+        self.probes.retain(|_, (of, ..)| of != peers);
     }
 
     fn known(&self, now: Time, peers: &[SocketAddrV6]) -> Option<u32> {
@@ -100,8 +112,7 @@ impl Node {
     /// connections to these addresses.
     ///
     /// The node accepts the payload of any caller. A peer that does not find payloads says its own to the caller, which
-    /// takes that. Groups have the payload of
-    /// [`Node::set_payload`].
+    /// takes that. Groups have the payload of [`Node::set_payload`].
     ///
     /// # Errors
     /// If connections are open or wanted.
@@ -140,13 +151,27 @@ impl Node {
         if self.probing.sizes.is_none() {
             return false;
         }
-        let Some(State::Calling(calling)) = &mut self.table.slots[index].state else { return false };
+        let Some(State::Calling(calling)) = &self.table.slots[index].state else { return false };
         if calling.payload.is_some() {
             return false;
         }
-        calling.cookie = Some((plane, *cookie));
+        let peers = calling.peers.clone();
+        if let (None, Some(sizes)) = (self.waiting_for(&peers), &mut self.probing.sizes) {
+            // A search whose callers have given up is old.
+            sizes.end_search(&peers);
+        }
+        if let Some(State::Calling(calling)) = &mut self.table.slots[index].state {
+            calling.cookie = Some((plane, *cookie));
+        }
         self.find_payload(now, index);
         true
+    }
+
+    /// The slot of a call to a peer that waits for its payload.
+    fn waiting_for(&self, peers: &[SocketAddrV6]) -> Option<usize> {
+        let waits =
+            |state: &Option<State>| matches!(state, Some(State::Calling(one)) if one.waits() && one.peers == peers);
+        self.table.slots.iter().position(|slot| waits(&slot.state))
     }
 
     /// Goes on with the search of a call that has a cookie.
@@ -168,8 +193,7 @@ impl Node {
                     return self.make_ready(index as u32);
                 }
                 Step::Done(size) => {
-                    sizes.searches.remove(&peers);
-                    sizes.probes.retain(|_, (of, ..)| *of != peers);
+                    sizes.end_search(&peers);
                     let found = size.map(|size| self.config.payload_within(size));
                     let found = found.filter(|payload| self.config.takes_payload(*payload));
                     if let Some(payload) = found {
@@ -213,15 +237,8 @@ impl Node {
         let Some((peers, asked, size)) = sizes.probes.remove(&number) else { return true };
         if let Some(search) = sizes.searches.get_mut(&peers).filter(|_| asked == plane) {
             search.handle_answer(now, plane, size);
-            let waits =
-                |state: &Option<State>| matches!(state, Some(State::Calling(one)) if one.waits() && one.peers == peers);
-            match self.table.slots.iter().position(|slot| waits(&slot.state)) {
-                Some(index) => self.find_payload(now, index),
-                None => {
-                    // Its callers have given up.
-                    sizes.searches.remove(&peers);
-                    sizes.probes.retain(|_, (of, ..)| *of != peers);
-                }
+            if let Some(index) = self.waiting_for(&peers) {
+                self.find_payload(now, index);
             }
         }
         true
