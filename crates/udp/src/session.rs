@@ -408,8 +408,6 @@ fn window_psn(reliability: &ReliabilityConfig) -> u32 {
 }
 
 #[cfg(test)]
-mod forged;
-#[cfg(test)]
 mod hostile_peer;
 #[cfg(test)]
 mod tests;
