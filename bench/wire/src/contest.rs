@@ -64,14 +64,38 @@ impl<'a> Row<'a> {
         failed.next_back().map(|why| (count, why.as_str()))
     }
 
-    /// The median of the rounds' ratios to another row: a disturbance of a whole round cancels out.
-    fn ratio(&self, other: &Row<'_>, column: usize) -> Option<f64> {
+    /// The rounds' ratios to another row: a disturbance of a whole round cancels out.
+    fn ratios(&self, other: &Row<'_>, column: usize) -> Ratios {
         let pairs = self.rounds.iter().zip(&other.rounds);
         let ratio = |(mine, theirs): (&Outcome, &Outcome)| {
             let (mine, theirs) = (mine.as_ref().ok()?.get(column)?, theirs.as_ref().ok()?.get(column)?);
             (*theirs > 0.0 && mine.is_finite() && theirs.is_finite()).then(|| mine / theirs)
         };
-        median(&pairs.filter_map(ratio).collect::<Vec<f64>>())
+        Ratios(pairs.filter_map(ratio).collect())
+    }
+}
+
+/// Ratios of two rows, one per round in which both succeeded.
+struct Ratios(Vec<f64>);
+
+impl Ratios {
+    fn median(&self) -> Option<f64> {
+        median(&self.0)
+    }
+
+    /// The least and the most.
+    fn spread(&self) -> Option<(f64, f64)> {
+        let least = self.0.iter().copied().reduce(f64::min)?;
+        Some((least, self.0.iter().copied().reduce(f64::max)?))
+    }
+
+    /// The median, and the spread if there are several rounds.
+    fn shown(&self) -> Option<String> {
+        let (median, (least, most)) = (self.median()?, self.spread()?);
+        match self.0.len() {
+            1 => Some(format!("{median:.2}")),
+            _ => Some(format!("{median:.2} ({least:.2} to {most:.2})")),
+        }
     }
 }
 
@@ -125,7 +149,7 @@ impl Contest<'_> {
 
     /// The tables, in Markdown.
     pub(crate) fn markdown(&self) -> String {
-        let mut text = format!("\n## {}\n", self.section);
+        let mut text = crate::page::section(self.section);
         let mut tables: Vec<&str> = self.rows.iter().map(|row| row.table.as_str()).collect();
         tables.dedup();
         for table in tables {
@@ -155,8 +179,9 @@ impl Contest<'_> {
             let _ = write!(rounds, "{times}{why}");
         }
         cells.push(rounds);
-        let first = row.against.first().and_then(|name| Some((name, row.ratio(self.find(&row.table, name)?, 0)?)));
-        cells.push(first.map_or("-".into(), |(name, ratio)| format!("{ratio:.2} of {name}")));
+        let first =
+            row.against.first().and_then(|name| Some((name, row.ratios(self.find(&row.table, name)?, 0).shown()?)));
+        cells.push(first.map_or("-".into(), |(name, ratios)| format!("{ratios} of {name}")));
         cells
     }
 
@@ -174,7 +199,7 @@ impl Contest<'_> {
         let mut text = format!("\n| {}, times that of | {} |\n|---|", column.name, heads.join(" | "));
         let _ = writeln!(text, "{}", "---|".repeat(heads.len()));
         for row in many() {
-            let ratio = |name: &&String| row.ratio(self.find(&row.table, name)?, 0).map(|r| format!("{r:.2}"));
+            let ratio = |name: &&String| row.ratios(self.find(&row.table, name)?, 0).shown();
             let cells: Vec<String> = names.iter().map(|name| ratio(name).unwrap_or("-".into())).collect();
             let _ = writeln!(text, "| {} | {} |", row.name, cells.join(" | "));
         }
@@ -186,9 +211,11 @@ impl Contest<'_> {
         let mut objects = Vec::new();
         for row in &self.rows {
             for (at, column) in row.columns.iter().enumerate() {
-                let ratio = |name: &String| self.find(&row.table, name).and_then(|other| row.ratio(other, at));
+                let to = |name: &String| self.find(&row.table, name).map(|other| row.ratios(other, at));
+                let ratio = |name: &String| to(name).and_then(|ratios| ratios.median());
                 let ratios: serde_json::Map<String, Value> =
                     row.against.iter().map(|name| (name.clone(), ratio(name).into())).collect();
+                let spread = row.against.first().and_then(to).and_then(|ratios| ratios.spread());
                 objects.push(json!({
                     "section": self.section,
                     "table": row.table,
@@ -199,6 +226,8 @@ impl Contest<'_> {
                     "median": median(&row.values(at)),
                     "ratio_to": row.against.first(),
                     "ratio": row.against.first().and_then(ratio),
+                    "ratio_least": spread.map(|(least, _)| least),
+                    "ratio_most": spread.map(|(_, most)| most),
                     "ratios": ratios,
                     "failures": row.failures().map_or(0, |(count, _)| count),
                     "failure": row.failures().map(|(_, why)| why),
@@ -240,7 +269,9 @@ mod tests {
         let slow = &contest.json()[1];
         assert_eq!((slow["median"].as_f64(), slow["ratio"].as_f64()), (Some(2.0), Some(0.5)));
         assert_eq!(slow["failures"], 1);
-        assert!(contest.markdown().contains("| slow | 2.00 | 2.00, 1.00, 3.00; 1 failed: no more | 0.50 of fast |"));
+        let line = "| slow | 2.00 | 2.00, 1.00, 3.00; 1 failed: no more | 0.50 (0.25 to 0.50) of fast |";
+        assert!(contest.markdown().contains(line), "{}", contest.markdown());
+        assert_eq!((slow["ratio_least"].as_f64(), slow["ratio_most"].as_f64()), (Some(0.25), Some(0.5)));
     }
 
     #[test]

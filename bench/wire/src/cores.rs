@@ -40,10 +40,38 @@ fn allowed() -> Result<Vec<usize>, String> {
     Ok((0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
 }
 
+/// The first value of a key in /proc/cpuinfo.
+fn processor(key: &str) -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let values = text.lines().filter_map(|line| line.split_once(':').filter(|(name, _)| name.trim() == key));
+    values.map(|(_, value)| value.trim().to_owned()).next()
+}
+
+/// The processor's name, family, model and clock, as far as the kernel tells.
+fn processor_line() -> String {
+    let name = processor("model name").unwrap_or_else(|| "unknown".into());
+    let more = [("cpu family", "family "), ("model", "model "), ("cpu MHz", "MHz "), ("cache size", "L2 ")];
+    let more = more.into_iter().filter_map(|(key, what)| Some(format!(", {what}{}", processor(key)?)));
+    format!("- processor: {name}{}", more.collect::<String>())
+}
+
+/// Does this process run in a real-time class, before all other programs?
+fn is_real_time() -> bool {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The policy is field 41, and the second field, in parentheses, may have spaces: proc(5). 1 and 2 are SCHED_FIFO and
+    // SCHED_RR.
+    let policy = text.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(41 - 3));
+    matches!(policy, Some("1" | "2"))
+}
+
 /// The facts about this machine that the numbers depend on, as Markdown lines.
 pub(crate) fn describe() -> Result<Vec<String>, String> {
     let cores = allowed()?;
-    let mut lines = vec![format!("- cores: {}", cores.iter().map(usize::to_string).collect::<Vec<_>>().join(", "))];
+    let numbers = cores.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let mut lines = vec![processor_line(), format!("- cores: {numbers}")];
+    if is_real_time() {
+        lines.push("- this program ran in a real-time class, before all others (`chrt -f 1`)".into());
+    }
     if cores.len() < 2 {
         lines.push("- **one core for both sides: nothing below says anything about speed**".into());
     }

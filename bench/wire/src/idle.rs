@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicU64, Ordering};
 use strandway_udp::{Protection, Waiting};
 
-const RATES_MBPS: [u32; 3] = [500, 1_000, 5_000];
+const RATES_MBPS: [u32; 4] = [100, 500, 1_000, 5_000];
 const MTU: u32 = 1_500;
 /// Bytes.
 pub(crate) const GIB: f64 = (1_u64 << 30) as f64;

@@ -14,6 +14,7 @@ mod loss;
 mod messages;
 mod network;
 mod ours;
+mod page;
 mod planes;
 mod quic;
 mod round_trips;
@@ -128,8 +129,9 @@ fn run(options: &Options) -> Result<(), String> {
         Some(path) => Some((path, std::fs::File::create(path).map_err(|error| format!("{path}: {error}"))?)),
     };
     let quiet = options.json.as_deref() == Some("-");
-    let machine = cores::describe()?;
-    let head = format!("# The wire, median of {} rounds\n\n{}\n", options.rounds, machine.join("\n"));
+    let rivals = [libfabric::PINGPONG, libfabric::WRITES].into_iter().filter(|program| !libfabric::is_here(program));
+    let left_out: Vec<String> = rivals.map(|program| format!("rows of {program}, which is not installed")).collect();
+    let head = page::head(options, &left_out.iter().map(String::as_str).collect::<Vec<_>>())?;
     if quiet {
         eprint!("{head}")
     } else {

@@ -18,6 +18,7 @@ mod namespaces;
 mod node;
 mod operate;
 mod other_files;
+mod packets;
 mod paths;
 mod sweeps;
 mod switch;

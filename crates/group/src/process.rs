@@ -175,7 +175,7 @@ impl ProcessOptions {
 
     /// The payload of the largest packets that every plane's device takes.
     fn fits(&self, config: Config) -> Result<u32, GroupError> {
-        let mtu = self.planes.iter().map(|plane| launch::mtu_of(*plane.ip())).min().flatten().unwrap_or(1_500);
+        let mtu = self.planes.iter().map(|plane| strandway_udp::mtu_of(*plane.ip())).min().flatten().unwrap_or(1_500);
         // Beyond this a packet costs more in the cache than it saves in calls.
         Ok(config.mtu(mtu)?.payload.min(PAYLOAD_MAX))
     }

@@ -361,6 +361,10 @@ impl Run {
             rtt_p50_us: quantile(0.5),
             rtt_p99_us: quantile(0.99),
             rtt_p999_us: quantile(0.999),
+            payload: match self.streams.first() {
+                Some(stream) => node.observe().payload(stream.connection)?,
+                None => 0,
+            },
         })
     }
 }

@@ -120,6 +120,9 @@ pub struct Stretch {
     pub rtt_p99_us: f64,
     /// 99.9th percentile of the same round trips.
     pub rtt_p999_us: f64,
+    /// Payload bytes of a full packet, of the first connection; 0 over Ultra Ethernet Transport, where it is the
+    /// configuration's.
+    pub payload: u32,
 }
 
 /// Why there is no result.

@@ -350,6 +350,7 @@ impl Run<'_> {
             rtt_p50_us: quantile(0.5),
             rtt_p99_us: quantile(0.99),
             rtt_p999_us: quantile(0.999),
+            payload: 0,
         }
     }
 }

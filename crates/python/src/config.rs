@@ -77,6 +77,13 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// Does each connection have the payload that its path takes? It does unless the settings name one.
+    pub(crate) fn finds_payloads(&self, settled: &Settled) -> bool {
+        self.payload.is_none() && settled.file.as_ref().is_none_or(|file| file.payload.is_none())
+    }
+}
+
 impl Settled {
     /// Did a node file say rate and round trip?
     pub(crate) fn has_file(&self) -> bool {

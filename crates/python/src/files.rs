@@ -20,7 +20,7 @@ use strandway_files::copy::{
 use strandway_group::Options as TeamOptions;
 use strandway_lab::{parse_rate, parse_span};
 use strandway_proto::{Rate, Span};
-use strandway_udp::{Config, Node, Timeouts};
+use strandway_udp::{Node, Timeouts};
 
 /// Ports, rates and patience of the command line's commands.
 const COPY_PORT: u16 = 47_931;
@@ -102,8 +102,16 @@ fn cast_failed(py: Python<'_>, error: &CastError) -> PyErr {
     }
 }
 
-fn bind(py: Python<'_>, config: Config) -> PyResult<Node> {
-    Node::bind(config).map_err(|error| wire_error(py, &error.to_string(), "node"))
+/// A node whose packets are as large as the path takes, unless the settings name a payload.
+fn bind_finding(py: Python<'_>, settings: &Settings, settled: Settled) -> PyResult<Node> {
+    let finds = settings.finds_payloads(&settled);
+    let bound = Node::bind(settled.config).and_then(|mut node| {
+        if finds {
+            node.find_payloads()?;
+        }
+        Ok(node)
+    });
+    bound.map_err(|error| wire_error(py, &error.to_string(), "node"))
 }
 
 /// The properties of files that are kept, by names.
@@ -145,7 +153,7 @@ pub(crate) fn copy<'py>(
     let options = Options { limit, dry_run, preserve, delete, ..Options::for_path(rate, rtt) };
     let exclude = Exclude::new(&exclude).map_err(|error| wrong(format!("exclude: {error}")))?;
     let profile = settled.config.profile.name.clone();
-    let mut node = bind(py, settled.config)?;
+    let mut node = bind_finding(py, &settings, settled)?;
     let directory = directory.trim_end_matches('/').as_bytes();
     let (copied, raised) = py.detach(|| {
         let watch = Watch::new(progress);
@@ -190,6 +198,7 @@ pub(crate) fn copy<'py>(
     dict.set_item("again_bytes", status.again_bytes)?;
     dict.set_item("rebuilt_bytes", status.rebuilt_bytes)?;
     dict.set_item("wire_bytes", status.wire_bytes)?;
+    dict.set_item("payload", status.payload)?;
     dict.set_item("overhead", status.overhead())?;
     let failures: Vec<(String, String)> =
         summary.failures.iter().map(|(path, why)| (shown(path), why.to_string())).collect();
@@ -250,12 +259,9 @@ pub(crate) fn cast<'py>(
         ..casting::Options::new(team)
     };
     let exclude = Exclude::new(&exclude).map_err(|error| wrong(format!("exclude: {error}")))?;
-    let config = Config {
-        accept: false,
-        timeouts: Timeouts { plane: CAST_PLANE_TIMEOUT, ..Timeouts::default() },
-        ..settled.config
-    };
-    let node = bind(py, config)?;
+    settled.config.accept = false;
+    settled.config.timeouts = Timeouts { plane: CAST_PLANE_TIMEOUT, ..Timeouts::default() };
+    let node = bind_finding(py, &settings, settled)?;
     let (done, raised) = py.detach(|| {
         let watch = Watch::new(progress);
         let tell = |status: &casting::Status| {
@@ -289,6 +295,7 @@ pub(crate) fn cast<'py>(
     dict.set_item("missing_bytes", summary.missing_bytes)?;
     dict.set_item("cast_bytes", status.cast_bytes)?;
     dict.set_item("wire_bytes", status.wire_bytes)?;
+    dict.set_item("payload", status.payload)?;
     dict.set_item("multicast_planes", status.planes)?;
     let receivers = status.receivers.iter().map(|receiver| of_receiver(py, receiver)).collect::<PyResult<Vec<_>>>()?;
     dict.set_item("receivers", receivers)?;
@@ -368,7 +375,7 @@ impl FileServer {
         let (settled, _, _) = path(&settings, settled);
         let server = Server::open(&directory).map_err(|error| copy_failed(py, &error))?;
         let mut server = server.allowing(allowed);
-        let mut node = bind(py, settled.config)?;
+        let mut node = bind_finding(py, &settings, settled)?;
         FileServer::start(shown_addresses(py, &node)?, move |stop| {
             let gone = AtomicBool::new(false);
             let over = || stop.load(Ordering::Relaxed) || (once && gone.load(Ordering::Relaxed));
@@ -390,10 +397,10 @@ impl FileServer {
         port: Option<u16>,
         once: bool,
     ) -> PyResult<FileServer> {
-        let mut config = settings.settle(port.unwrap_or(CAST_PORT), &[], None)?.config;
-        config.timeouts.plane = CAST_PLANE_TIMEOUT;
+        let mut settled = settings.settle(port.unwrap_or(CAST_PORT), &[], None)?;
+        settled.config.timeouts.plane = CAST_PLANE_TIMEOUT;
         let target = Target::open(&directory).map_err(wrong)?;
-        let node = bind(py, config)?;
+        let node = bind_finding(py, &settings, settled)?;
         FileServer::start(shown_addresses(py, &node)?, move |stop| {
             let mut failed = None;
             let served = casting::receive(node, target, &|| stop.load(Ordering::Relaxed), |served| {

@@ -38,7 +38,8 @@ class BasicOptions(TypedDict, total=False):
     """The keyword arguments of every call that makes a node; both sides have the same `key`, `payload` and `protection`.
 
     `key`: at least 16 random bytes; on loopback none is needed. `node`: a node file, which has planes, key, profile, payload, rate and
-    round trip; arguments go before it. `payload`: bytes per packet. `protection`: `encrypted` (default), `authenticated` or `none`.
+    round trip; arguments go before it. `payload`: bytes per packet; without it, copies and casts find the largest that pass, and others
+    take 1,344. `protection`: `encrypted` (default), `authenticated` or `none`.
     """
 
     key: bytes | None

@@ -41,8 +41,9 @@ pub struct NodeFile {
     /// The bytes of datagrams that move data. MRC's layout has no room for a seal, so its nodes have protection `none`.
     /// UET's is for nodes with one plane and without SRv6.
     pub layout: Layout,
-    /// Payload bytes of a full packet.
-    pub payload: u32,
+    /// Payload bytes of a full packet; `None`: each connection has the payload that its path takes, and groups have
+    /// that of [`Config::new`].
+    pub payload: Option<u32>,
     /// Line rate of all planes together.
     pub rate: Rate,
     /// Round trip without queues, including the time of software.
@@ -104,7 +105,7 @@ impl NodeFile {
         if let Layout::Mrc { .. } = self.layout {
             config.protection = Protection::None;
         }
-        config.payload = self.payload;
+        config.payload = self.payload.unwrap_or(config.payload);
         config.rate = self.rate;
         config.base_rtt = self.base_rtt;
         config.trimming = self.trimming;
@@ -186,7 +187,7 @@ fn read(sink: &Sink, root: &Table) -> Option<NodeFile> {
     if layout == Layout::Uet && root.contains_key("srv6") {
         section.wrong("layout", "has no SRv6 paths", "leave [srv6] out, or write \"frame\"");
     }
-    let payload = section.count("payload", 64, PAYLOAD_MAX).unwrap_or(4096);
+    let payload = section.count("payload", 64, PAYLOAD_MAX).map(|payload| payload as u32);
     let rate = section.rate("rate");
     missing("rate", "\"1 Gbps\"");
     let base_rtt = section.span("base_rtt").unwrap_or(Span::from_us(100));
@@ -204,7 +205,6 @@ fn read(sink: &Sink, root: &Table) -> Option<NodeFile> {
     section.finish();
     let host = host?;
     let name = name.unwrap_or_else(|| format!("h{host}"));
-    let payload = payload as u32;
     let (rate, srv6) = (rate?, srv6.flatten());
     Some(NodeFile {
         name,
@@ -453,7 +453,9 @@ impl fmt::Display for NodeFile {
             }
             Layout::Uet => writeln!(f, "layout = \"uet\"")?,
         }
-        writeln!(f, "payload = {}", self.payload)?;
+        if let Some(payload) = self.payload {
+            writeln!(f, "payload = {payload}")?;
+        }
         writeln!(f, "rate = \"{} bps\"", self.rate.0)?;
         writeln!(f, "base_rtt = \"{} ps\"", self.base_rtt.0)?;
         if self.trimming {

@@ -38,7 +38,7 @@ pub enum Waiting {
 
 /// IPv6 and UDP headers. IPv4's headers are 20 bytes shorter. IPv6's count for both families, so that hosts with the
 /// same MTU have the same payload.
-const IP_UDP: u32 = 48;
+pub(crate) const IP_UDP: u32 = 48;
 /// An IPv6 header.
 const IPV6: u32 = 40;
 /// SETH and CC_STATE.
@@ -70,7 +70,8 @@ pub struct Config {
     /// The protocol; both sides must have the same. The node adapts it to sockets (see [`Config::wire_profile`]).
     pub profile: Profile,
     /// Payload bytes of a full packet. The default, 1,344, fits an MTU of 1,500 with every profile and protection; on
-    /// loopback and with jumbo frames take 4,096. [`Config::mtu`] takes the largest payload that fits.
+    /// loopback and with jumbo frames take 4,096. [`Config::mtu`] takes the largest payload that fits, and
+    /// [`crate::Node::find_payloads`] finds one for each connection.
     pub payload: u32,
     /// Protection of datagrams against reading, changes and forgery. Default: encrypted and authenticated.
     pub protection: Protection,
@@ -212,19 +213,28 @@ impl Config {
     /// # Errors
     /// If not even a payload of 64 bytes fits.
     pub fn mtu(mut self, mtu: u32) -> Result<Config, Error> {
-        let overhead = self.overhead();
-        self.payload = mtu.min(PAYLOAD_MAX + overhead).saturating_sub(overhead);
-        if self.layout != Layout::Frame {
-            // Then only the last packet of a message has pad bytes.
-            self.payload -= self.payload % 4;
-        }
+        self.payload = self.payload_within(mtu);
         if self.payload < PAYLOAD_MIN {
+            let overhead = self.overhead();
             let least = PAYLOAD_MIN + overhead;
             return Err(Error::Config(format!(
                 "an MTU of {mtu} bytes: take {least} or more, since headers need {overhead}"
             )));
         }
         Ok(self)
+    }
+
+    /// The largest payload whose packets fit an MTU; less than [`PAYLOAD_MIN`] if none fits.
+    pub(crate) fn payload_within(&self, mtu: u32) -> u32 {
+        let payload = mtu.saturating_sub(self.overhead()).min(PAYLOAD_MAX);
+        // In layouts of others only the last packet of a message has pad bytes.
+        if self.layout == Layout::Frame { payload } else { payload - payload % 4 }
+    }
+
+    /// Can a connection have this payload?
+    pub(crate) fn takes_payload(&self, payload: u32) -> bool {
+        let whole = self.layout == Layout::Frame || payload.is_multiple_of(4);
+        whole && (PAYLOAD_MIN..=PAYLOAD_MAX).contains(&payload)
     }
 
     /// Bytes of a full packet beyond its payload, IPv6 and UDP headers included.
@@ -242,9 +252,9 @@ impl Config {
         IP_UDP + (headers + self.protection.tag_bytes()) as u32
     }
 
-    /// Bytes of a full datagram, IPv6 and UDP headers not included.
-    pub(crate) fn datagram(&self) -> usize {
-        (self.payload + self.overhead() - IP_UDP) as usize
+    /// Bytes of a full datagram with this payload, IPv6 and UDP headers not included.
+    pub(crate) fn datagram_of(&self, payload: u32) -> usize {
+        (payload + self.overhead() - IP_UDP) as usize
     }
 
     /// The profile as it runs on sockets: packet sizes are the real ones, and each policy adapts itself to a host of

@@ -162,14 +162,14 @@ impl Caller {
         Ok(Caller { state, hello, cookie: *cookie })
     }
 
-    /// Reads a welcome: the peer's number for the connection and the secrets, or the reason of a refusal. `None` if it
-    /// is forged; the state is then as before.
-    pub(crate) fn finish(&mut self, noise: &[u8; NOISE_WELCOME]) -> Option<Result<(u64, Secrets), Reason>> {
+    /// Reads a welcome: the peer's number for the connection and the secrets, or the reason of a refusal and what the
+    /// peer says with it. `None` if it is forged; the state is then as before.
+    pub(crate) fn finish(&mut self, noise: &[u8; NOISE_WELCOME]) -> Option<Result<(u64, Secrets), (Reason, u64)>> {
         let mut payload = [0; NOISE_WELCOME];
         let length = self.state.read_message(noise, &mut payload).ok()?;
         let &[status, ref id @ ..] = payload.get(..length)?.first_chunk::<9>()?;
         Some(match verdict(status) {
-            Some(reason) => Err(reason),
+            Some(reason) => Err((reason, u64::from_be_bytes(*id))),
             None => Ok((u64::from_be_bytes(*id), split(&mut self.state))),
         })
     }
@@ -185,25 +185,32 @@ pub(crate) struct Answer {
     state: HandshakeState,
     /// The first of the caller's terms that differs from ours.
     pub(crate) differ: Option<Reason>,
+    /// The payload that the caller wants.
+    pub(crate) payload: u32,
 }
 
 impl Answer {
-    /// Reads a hello; `None` if its sender does not know the key, or made it for another cookie.
+    /// Reads a hello; `None` if its sender does not know the key, or made it for another cookie. `any_payload`: may this
+    /// payload differ from that of our terms?
     pub(crate) fn new(
         secret: &Secret,
         connection: u64,
         cookie: &[u8; COOKIE],
         noise: &[u8; NOISE_HELLO],
         terms: &Terms,
+        any_payload: impl FnOnce(u32) -> bool,
     ) -> Option<Answer> {
         let mut state = state(secret, connection, cookie, false)?;
         let mut payload = [0; NOISE_HELLO];
         let length = state.read_message(noise, &mut payload).ok()?;
         let theirs = payload.get(..length)?.first_chunk::<TERMS>()?;
-        Some(Answer { state, differ: terms.differ(theirs) })
+        let wanted = u32::from_be_bytes(*theirs[4..].first_chunk()?);
+        let terms = if any_payload(wanted) { Terms { payload: wanted, ..*terms } } else { *terms };
+        Some(Answer { state, differ: terms.differ(theirs), payload: wanted })
     }
 
-    /// The welcome, or an authenticated refusal, and the secrets.
+    /// The welcome, or an authenticated refusal, and the secrets. `id`: our number for the connection; in a refusal of
+    /// another payload, our payload.
     pub(crate) fn finish(mut self, verdict: Option<Reason>, id: u64) -> Option<([u8; NOISE_WELCOME], Secrets)> {
         let mut payload = [0; 9];
         payload[0] = status(verdict);
@@ -276,7 +283,7 @@ mod tests {
     fn two_that_share_a_key_agree_on_secrets() {
         let secret = Secret::new(&[1; 32]).expect("long enough");
         let mut caller = Caller::new(&secret, 5, &COOKIE_7, &terms()).expect("randomness");
-        let answer = Answer::new(&secret, 5, &COOKIE_7, &caller.hello, &terms()).expect("the same key");
+        let answer = Answer::new(&secret, 5, &COOKIE_7, &caller.hello, &terms(), |_| false).expect("the same key");
         assert_eq!(answer.differ, None);
         let (welcome, theirs) = answer.finish(None, 99).expect("a welcome");
         let mut forged = welcome;
@@ -293,9 +300,9 @@ mod tests {
         let secret = Secret::new(&[1; 32]).expect("long enough");
         let caller = Caller::new(&secret, 5, &COOKIE_7, &terms()).expect("randomness");
         let stranger = Secret::new(&[2; 32]).expect("long enough");
-        assert!(Answer::new(&stranger, 5, &COOKIE_7, &caller.hello, &terms()).is_none());
-        assert!(Answer::new(&secret, 6, &COOKIE_7, &caller.hello, &terms()).is_none());
-        assert!(Answer::new(&secret, 5, &[8; COOKIE], &caller.hello, &terms()).is_none());
+        assert!(Answer::new(&stranger, 5, &COOKIE_7, &caller.hello, &terms(), |_| false).is_none());
+        assert!(Answer::new(&secret, 6, &COOKIE_7, &caller.hello, &terms(), |_| false).is_none());
+        assert!(Answer::new(&secret, 5, &[8; COOKIE], &caller.hello, &terms(), |_| false).is_none());
         for (other, reason) in [
             (Terms { planes: 1, ..terms() }, Reason::OtherPlanes),
             (Terms { protection: Protection::Encrypted, ..terms() }, Reason::OtherProtection),
@@ -303,9 +310,13 @@ mod tests {
             (Terms { fingerprint: 0, ..terms() }, Reason::OtherProfile),
             (Terms { layout: Layout::MRC, ..terms() }, Reason::OtherProfile),
         ] {
-            let answer = Answer::new(&secret, 5, &COOKIE_7, &caller.hello, &other).expect("the same key");
+            let answer = Answer::new(&secret, 5, &COOKIE_7, &caller.hello, &other, |_| false).expect("the same key");
             assert_eq!(answer.differ, Some(reason));
         }
+        let other = Terms { payload: 1024, ..terms() };
+        let any = |payload| payload == 1_344;
+        let answer = Answer::new(&secret, 5, &COOKIE_7, &caller.hello, &other, any).expect("the same key");
+        assert_eq!((answer.differ, answer.payload), (None, 1_344));
         assert!(Secret::new(b"short").is_err());
     }
 

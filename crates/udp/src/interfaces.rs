@@ -1,8 +1,9 @@
 //! The network interfaces of this host, as far as nodes care.
 
-use crate::address::{is_loopback, kept};
+use crate::address::{device_of, is_loopback, kept};
+use crate::links;
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
-use nix::net::if_::InterfaceFlags;
+use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use std::fs;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -70,6 +71,11 @@ pub fn interfaces() -> Vec<Interface> {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// The MTU of the interface that has an address, in bytes, IP headers included; `None` if no interface has it.
+pub fn mtu_of(address: Ipv6Addr) -> Option<u32> {
+    links::mtu_of(if_nametoindex(device_of(address)?.as_str()).ok()?)
 }
 
 fn list(states: &[(Ipv6Addr, u32)]) -> Vec<Interface> {

@@ -21,6 +21,13 @@ const REQUEST_ALL: u16 = 0x301;
 const WORKS: u32 = 1 | 0x1_0000;
 /// Bytes of a `nlmsghdr`.
 const HEADER: usize = 16;
+/// Bytes of an `ifinfomsg`, which attributes follow.
+const INFO: usize = 16;
+/// `IFLA_MTU` of linux/if_link.h.
+const MTU: u16 = 4;
+
+/// Bytes of a receiving call.
+const BUFFER: usize = 32_768;
 
 /// A subscription to the state of network interfaces.
 pub(crate) struct Links {
@@ -47,16 +54,8 @@ impl Links {
         if planes.iter().all(Option::is_none) {
             return None;
         }
-        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-        let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute).ok()?;
-        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, GROUP_LINK)).ok()?;
-        let mut links = Links { socket, planes, buffer: vec![0; 32_768] };
-        // A header, and the address family "any" with its padding.
-        let mut request = [0; 20];
-        request[..4].copy_from_slice(&20u32.to_ne_bytes());
-        request[4..6].copy_from_slice(&GET_LINK.to_ne_bytes());
-        request[6..8].copy_from_slice(&REQUEST_ALL.to_ne_bytes());
-        send(links.socket.as_raw_fd(), &request, MsgFlags::empty()).ok()?;
+        let socket = ask_for_all()?;
+        let mut links = Links { socket, planes, buffer: vec![0; BUFFER] };
         links.read();
         Some(links)
     }
@@ -95,26 +94,90 @@ pub(crate) fn index_of(config: &Config, plane: usize) -> Option<u32> {
     if_nametoindex(name.as_str()).ok()
 }
 
+/// The MTU of an interface, by its number, in bytes, IP headers included. Unlike files of /sys, it is always that of the
+/// network namespace of this thread.
+pub(crate) fn mtu_of(interface: u32) -> Option<u32> {
+    let socket = ask_for_all()?;
+    let mut buffer = vec![0; BUFFER];
+    let mut mtu = None;
+    // The answer is there when the request returns; the last of its parts is followed by nothing.
+    while let Ok(length @ 1..) = recv(socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
+        each(buffer.get(..length).unwrap_or_default(), |link| {
+            if link.kind == NEW_LINK && link.index == interface {
+                mtu = attribute(link.attributes, MTU).or(mtu);
+            }
+        });
+    }
+    mtu
+}
+
+/// A socket that hears of all changes of interfaces, and has asked for their present state.
+fn ask_for_all() -> Option<OwnedFd> {
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute).ok()?;
+    bind(socket.as_raw_fd(), &NetlinkAddr::new(0, GROUP_LINK)).ok()?;
+    // A header, and the address family "any" with its padding.
+    let mut request = [0; 20];
+    request[..4].copy_from_slice(&20u32.to_ne_bytes());
+    request[4..6].copy_from_slice(&GET_LINK.to_ne_bytes());
+    request[6..8].copy_from_slice(&REQUEST_ALL.to_ne_bytes());
+    send(socket.as_raw_fd(), &request, MsgFlags::empty()).ok()?;
+    Some(socket)
+}
+
+/// A message about an interface.
+struct Link<'a> {
+    kind: u16,
+    index: u32,
+    flags: u32,
+    attributes: &'a [u8],
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..).and_then(|b| b.first_chunk()).map(|b| u32::from_ne_bytes(*b))
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..).and_then(|b| b.first_chunk()).map(|b| u16::from_ne_bytes(*b))
+}
+
 /// Reads the messages of one datagram.
-fn take(mut bytes: &[u8], planes: &mut [Option<(u32, bool)>]) {
-    let word = |bytes: &[u8], at: usize| bytes.get(at..).and_then(|b| b.first_chunk()).map(|b| u32::from_ne_bytes(*b));
+fn each(mut bytes: &[u8], mut handle: impl FnMut(&Link<'_>)) {
     while let Some(length) = word(bytes, 0) {
         let length = (length as usize).max(HEADER);
         let Some(message) = bytes.get(..length) else { return };
-        let kind = message.get(4..).and_then(|b| b.first_chunk()).map(|b| u16::from_ne_bytes(*b));
         // An `ifinfomsg`: index at 4, flags at 8.
         if let (Some(kind @ (NEW_LINK | DELETE_LINK)), Some(index), Some(flags)) =
-            (kind, word(message, HEADER + 4), word(message, HEADER + 8))
+            (half(message, 4), word(message, HEADER + 4), word(message, HEADER + 8))
         {
-            for (watched, up) in planes.iter_mut().flatten() {
-                if *watched == index {
-                    *up = kind == NEW_LINK && flags & WORKS == WORKS;
-                }
-            }
+            let attributes = message.get(HEADER + INFO..).unwrap_or_default();
+            handle(&Link { kind, index, flags, attributes });
         }
         // Messages begin at multiples of four.
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
+}
+
+/// The number in an attribute: an `rtattr` is its length, its kind, and its value.
+fn attribute(mut bytes: &[u8], wanted: u16) -> Option<u32> {
+    while let (Some(length @ 4..), Some(kind)) = (half(bytes, 0), half(bytes, 2)) {
+        if kind == wanted {
+            return word(bytes.get(..length.into())?, 4);
+        }
+        bytes = bytes.get(usize::from(length).next_multiple_of(4)..)?;
+    }
+    None
+}
+
+/// Notes which planes work, after the messages of one datagram.
+fn take(bytes: &[u8], planes: &mut [Option<(u32, bool)>]) {
+    each(bytes, |link| {
+        for (watched, up) in planes.iter_mut().flatten() {
+            if *watched == link.index {
+                *up = link.kind == NEW_LINK && link.flags & WORKS == WORKS;
+            }
+        }
+    });
 }
 
 #[cfg(test)]
@@ -153,11 +216,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn loopback_has_an_mtu_and_an_unknown_interface_has_none() {
+        let index = if_nametoindex("lo").expect("every host has it");
+        assert!(mtu_of(index).is_some_and(|mtu| mtu >= 1_280));
+        assert_eq!(mtu_of(u32::MAX), None);
+    }
+
     proptest! {
         #[test]
         fn no_bytes_are_too_strange(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut planes = [Some((7, true))];
             take(&bytes, &mut planes);
+            let _ = attribute(&bytes, MTU);
         }
     }
 }

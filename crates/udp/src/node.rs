@@ -34,6 +34,7 @@ mod reads;
 mod regions;
 mod rest;
 mod shard;
+mod sizes;
 mod slots;
 mod turn;
 mod urgent;
@@ -63,7 +64,7 @@ use crate::windows::Windows;
 use calls::{Calling, Greeting};
 use groups::Groups;
 use orders::Orders;
-use probe::Askers;
+use probe::Probing;
 use rest::OwnPorts;
 use shard::Shard;
 use slots::{State, Table};
@@ -84,7 +85,7 @@ use watching::Watching;
 /// Its calls are of five kinds:
 ///
 /// - *Set-up*: [`Node::bind`], [`Node::bind_shards`], [`Node::connect`], [`Node::close`], [`Node::accept`],
-///   [`Node::set_payload`]; groups begin with [`Node::join`] and end with [`Node::leave`].
+///   [`Node::set_payload`], [`Node::find_payloads`]; groups begin with [`Node::join`] and end with [`Node::leave`].
 /// - *Inputs and outputs*: a node reads its own sockets and clock. [`Node::poll`] moves packets and returns the next
 ///   [`Completion`]; [`Node::wait`] and [`Node::doze`] sleep until there is one. A program with a loop of its own calls
 ///   [`Node::turn`] and [`Node::take_completion`], asks [`Node::rest`] and [`Node::wait_for`] how long and on what to
@@ -114,7 +115,7 @@ pub struct Node {
     windows: Windows,
     requests: Requests,
     groups: Groups,
-    askers: Askers,
+    probing: Probing,
     completions: VecDeque<Completion>,
     operations: u64,
     counters: NodeCounters,
@@ -177,7 +178,7 @@ impl Node {
             windows: Windows::default(),
             requests: Requests::default(),
             groups: Groups::default(),
-            askers: Askers::default(),
+            probing: Probing::default(),
             completions: VecDeque::new(),
             operations: 0,
             counters: NodeCounters::default(),
@@ -220,7 +221,8 @@ impl Node {
         self.config.limits
     }
 
-    /// Payload bytes of a full packet.
+    /// Payload bytes of a full packet: the configuration's, which groups have. [`NodeObserver::payload`] is that of a
+    /// connection.
     pub const fn payload(&self) -> u32 {
         self.config.payload
     }

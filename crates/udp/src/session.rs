@@ -247,7 +247,7 @@ impl Session {
         }
         let engine_knows = !endpoint.observe().planes(ONLY).is_empty();
         let reads = ReadLimits { reads: config.limits.reads.reads, bytes: config.limits.reads.bytes };
-        let mut sending = Sending::new(config, format, reads, pacer);
+        let mut sending = Sending::new(config, (format, config.datagram_of(mtu as u32)), reads, pacer);
         sending.window.shared = endpoint.shares_window(ONLY);
         let none = || vec![0; peers.len()];
         let mut session = Session {
@@ -312,6 +312,11 @@ impl Session {
     /// Has the peer shown that it has the keys?
     pub(crate) const fn is_confirmed(&self) -> bool {
         self.phase.is_confirmed()
+    }
+
+    /// Payload bytes of a full packet.
+    pub(crate) const fn payload(&self) -> u32 {
+        self.mtu as u32
     }
 
     /// The number of its peer monitor.
@@ -402,8 +407,6 @@ fn window_psn(reliability: &ReliabilityConfig) -> u32 {
     reliability.range().unwrap_or(if reliability.is_one_way() { ONE_WAY_RANGE } else { 0 })
 }
 
-#[cfg(test)]
-mod forged;
 #[cfg(test)]
 mod hostile_peer;
 #[cfg(test)]

@@ -24,9 +24,13 @@ impl PathSettings {
     }
 }
 
-/// The ways of a node.
+/// The ways of a node, for packets of one size.
 #[derive(Debug)]
 pub(crate) struct Ways {
+    /// Payload bytes of a full packet.
+    pub(crate) payload: u32,
+    /// Bytes that a receiving socket holds.
+    buffer: usize,
     usual: PathSettings,
     others: Vec<(RangeInclusive<Ipv6Addr>, PathSettings)>,
 }
@@ -39,9 +43,16 @@ impl Ways {
             (d.peers.clone(), PathSettings::new(config, buffer, rate, base_rtt))
         };
         Ways {
+            payload: config.payload,
+            buffer,
             usual: PathSettings::new(config, buffer, config.rate, config.base_rtt),
             others: config.distances.iter().map(other).collect(),
         }
+    }
+
+    /// The same ways for packets with another payload.
+    pub(crate) fn with_payload(&self, config: &Config, payload: u32) -> Ways {
+        Ways::new(&Config { payload, ..config.clone() }, self.buffer)
     }
 
     /// The way to a peer with these addresses.

@@ -12,6 +12,7 @@ mod ipv4;
 mod mrc_layout;
 mod operations;
 mod partial;
+mod payloads;
 mod peers;
 mod planes;
 mod reads;

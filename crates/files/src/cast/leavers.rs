@@ -130,6 +130,7 @@ fn messages_of_a_sender(random: &mut Random, ours: &[SocketAddrV6], theirs: &[So
         patience_ms: one(random, &[100, 100, 0, u32::MAX]),
         trusting: random.chance(0.5),
         parity: [[0, 0], [0, 0], [4, 2], [255, 255]][random.below(4) as usize],
+        payload: one(random, &[1_344, 1_344, 0, 65_535]) as u16,
         members: vec![ours.to_vec(), theirs.to_vec()],
     };
     let batch = FileBatch {
@@ -326,7 +327,8 @@ fn a_client_that_says_anything_and_leaves_does_not_end_a_server_of_copies() {
 /// The messages of a receiver in a cast whose sender says these messages.
 fn said_of(messages: &[CastMessage]) -> String {
     let (folder, stop) = (Folder::new("said"), AtomicBool::new(false));
-    let node = Node::bind(config()).expect("a node");
+    let mut node = Node::bind(config()).expect("a node");
+    node.find_payloads().expect("no connection yet");
     let at = addresses(&node);
     let mut leaver = Leaver::new(config(), 24);
     let words: Vec<Vec<u8>> = messages.iter().map(CastMessage::encode).collect();
@@ -372,6 +374,7 @@ fn form() -> Form {
         patience_ms: 500,
         trusting: false,
         parity: [0, 0],
+        payload: 1_344,
         members: ["[::1]:1", "[::1]:2"].map(|at| vec![at.parse().expect("an address"); 2]).into(),
     }
 }
@@ -384,6 +387,7 @@ fn a_form_of_no_team_ends_its_own_cast() {
         (Form { rank: 2, ..form() }, &malformed),
         (Form { patience_ms: u32::MAX, ..form() }, &malformed),
         (Form { rtt_us: u32::MAX, ..form() }, &malformed),
+        (Form { payload: 0, ..form() }, "a payload of 0 bytes: take 64 to 60000"),
         (Form { trees: 0, ..form() }, "a team with 0 trees for each plane: take 1 to 1024"),
         (Form { trees: 65_535, ..form() }, "a team with 65535 trees for each plane: take 1 to 1024"),
     ] {

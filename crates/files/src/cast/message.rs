@@ -6,9 +6,9 @@ use std::net::{Ipv6Addr, SocketAddrV6};
 use strandway_wire::Reader;
 
 /// The protocol's version; both sides must have the same.
-pub(super) const VERSION: u16 = 3;
+pub(super) const VERSION: u16 = 5;
 /// The version of casts that keep more of files than contents, modes and times.
-pub(super) const VERSION_MORE: u16 = 4;
+pub(super) const VERSION_MORE: u16 = 6;
 
 /// A team that is being formed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub(super) struct Form {
     pub(super) trusting: bool,
     /// Chunks of data and of parity in a group; zeros without parity.
     pub(super) parity: [u16; 2],
+    /// Payload bytes of a chunk.
+    pub(super) payload: u16,
     /// The addresses of all members, plane by plane.
     pub(super) members: Vec<Vec<SocketAddrV6>>,
 }
@@ -88,6 +90,7 @@ impl Form {
             (reader.array()?, reader.u64()?, reader.u32()?, reader.u32()?, reader.u32()?);
         let trusting = flag(reader)?;
         let parity = [reader.u16()?, reader.u16()?];
+        let payload = reader.u16()?;
         let planes = usize::from(reader.u8()?);
         let mut members = Vec::new();
         while !reader.is_empty() {
@@ -100,7 +103,22 @@ impl Form {
             }
             members.push(addresses);
         }
-        Ok(Form { rank, team, port, trees, secret, rate, pace, rtt_us, patience_ms, trusting, parity, members })
+        let form = Form {
+            rank,
+            team,
+            port,
+            trees,
+            secret,
+            rate,
+            pace,
+            rtt_us,
+            patience_ms,
+            trusting,
+            parity,
+            payload,
+            members,
+        };
+        Ok(form)
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -112,7 +130,7 @@ impl Form {
         out.extend_from_slice(&self.rate.to_be_bytes());
         [self.pace, self.rtt_us, self.patience_ms].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
         out.push(u8::from(self.trusting));
-        self.parity.iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
+        self.parity.iter().chain([&self.payload]).for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
         out.push(self.members.first().map_or(0, Vec::len) as u8);
         for address in self.members.iter().flatten() {
             out.extend_from_slice(&address.ip().octets());
@@ -221,6 +239,7 @@ mod tests {
                 patience_ms,
                 trusting,
                 parity: [port, trees],
+                payload: team,
                 members,
             })
         });

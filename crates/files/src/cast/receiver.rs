@@ -303,6 +303,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
             port: form.port,
             trees: form.trees,
         };
+        self.role.node().set_payload(form.payload.into())?;
         match self.role.join(&membership, options) {
             Ok(()) => self.send_message(&CastMessage::Joined),
             // The sender tries another port.

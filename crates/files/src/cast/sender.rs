@@ -152,6 +152,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
             planes,
             cast_bytes: self.cast_bytes,
             wire_bytes,
+            payload: self.role.node().payload(),
             receivers: self.peers.iter().map(progress).collect(),
         }
     }

@@ -57,6 +57,8 @@ pub struct Status {
     pub cast_bytes: u64,
     /// Bytes that this host sent, headers and Ethernet frames included.
     pub wire_bytes: u64,
+    /// Payload bytes of a full packet, of the present team.
+    pub payload: u32,
     /// All receivers, in the order of the call.
     pub receivers: Vec<Progress>,
 }

@@ -44,6 +44,8 @@ pub struct Status {
     pub rebuilt_bytes: u64,
     /// Bytes that this host sent, headers and Ethernet frames included.
     pub wire_bytes: u64,
+    /// Payload bytes of a full packet.
+    pub payload: u32,
 }
 
 impl Status {
@@ -392,6 +394,7 @@ fn version(options: &Options) -> u16 {
 impl Telling {
     fn status(&self, node: &Node, connection: Connection) -> Result<Status, CopyError> {
         let counters = node.observe().connection_counters(connection)?;
+        let payload = node.observe().payload(connection)?;
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         Ok(Status {
             seconds: self.began.elapsed().as_secs_f64(),
@@ -401,9 +404,10 @@ impl Telling {
             files: self.files,
             files_done: read(&self.done.files),
             fresh_bytes: counters.fresh_bytes,
-            again_bytes: counters.engine.retransmitted * u64::from(node.payload()),
+            again_bytes: counters.engine.retransmitted * u64::from(payload),
             rebuilt_bytes: read(&self.done.rebuilt),
             wire_bytes: node.observe().wire_bytes() - self.wire,
+            payload,
         })
     }
 }

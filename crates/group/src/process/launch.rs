@@ -10,6 +10,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::{Mutex, Once, PoisonError};
 use strandway_udp::address::{device_of, parse};
 use strandway_udp::environment::Settings;
+use strandway_udp::mtu_of;
 
 /// Names of variables with the rank, the number of ranks and the launcher.
 const LAUNCHERS: [(&str, &str, &str); 5] = [
@@ -347,12 +348,6 @@ fn load_tuning(path: &std::path::Path) -> Result<Tuning, GroupError> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| wrong(format!("{error}; `strandway perf tune` writes such a file")))?;
     Tuning::parse(&text).map_err(wrong)
-}
-
-/// The MTU of the device that has an address, as the kernel lists them.
-pub(super) fn mtu_of(address: Ipv6Addr) -> Option<u32> {
-    let device = device_of(address)?;
-    std::fs::read_to_string(format!("/sys/class/net/{device}/mtu")).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]

@@ -8,12 +8,9 @@ use super::{PAYLOAD_MAX, Process};
 use crate::error::GroupError;
 use std::sync::mpsc;
 use std::time::Duration;
-use strandway_udp::Config;
 use strandway_udp::address::shown;
+use strandway_udp::{Config, USUAL_PACKETS};
 
-/// Packet sizes that are tried below the largest one, IP headers included: jumbo frames, Ethernet, and Ethernet less
-/// the headers of PPPoE, VXLAN, GRE, WireGuard and several tunnels; the last is the least that IPv6 allows.
-const MTUS: [u32; 11] = [9_000, 8_900, 4_352, 2_048, 1_500, 1_492, 1_450, 1_420, 1_400, 1_360, 1_280];
 /// A process counts as unreachable if it has not answered within this time and four round trips: ours.
 const LIMIT: Duration = Duration::from_secs(5);
 /// A way that takes some packets has this time and four round trips to show that it takes larger ones: ours.
@@ -104,7 +101,7 @@ impl Process {
         let payload = settled.unwrap_or_else(|| config.payload.min(self.0.fits));
         let widest = payload + config.overhead();
         let mut mtus = vec![widest];
-        let mut narrower = MTUS.into_iter().filter(|mtu| *mtu < widest);
+        let mut narrower = USUAL_PACKETS.into_iter().rev().filter(|mtu| *mtu < widest);
         match settled.is_some() || fixed {
             // The smallest size shows whether anything passes.
             true => mtus.extend(narrower.next_back()),

@@ -51,7 +51,7 @@ pub fn node_file(fabric: &LinuxFabric, host: u16) -> NodeFile {
         key: Some("key".into()),
         profile: fabric.profile.clone(),
         layout: if fabric.mrc_layout { Layout::MRC } else { Layout::Frame },
-        payload: fabric.payload,
+        payload: Some(fabric.payload),
         rate: Rate(fabric.node_rate),
         base_rtt: Span(fabric.base_rtt_ns * 1000),
         trimming: fabric.trimming,

@@ -143,7 +143,7 @@ fn node_files_are_what_a_node_needs() {
     assert_eq!(NodeFile::from_text("h3.toml", &node.to_string()), Ok(node.clone()));
     let planes: Vec<String> = node.planes.iter().map(|p| p.to_string()).collect();
     assert_eq!(planes, ["[fcbb:bb00:2:8002::]:4791", "[fcbb:bb00:802:8802::]:4792"]);
-    assert_eq!((node.profile.as_str(), node.payload, node.srv6), ("mrc", 4096, Some(fabric.clos())));
+    assert_eq!((node.profile.as_str(), node.payload, node.srv6), ("mrc", Some(4096), Some(fabric.clos())));
 }
 
 #[test]

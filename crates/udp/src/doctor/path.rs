@@ -10,11 +10,11 @@ mod sizes;
 pub use listener::{Heard, Listener};
 
 use super::Finding;
-use crate::address::{device_of, is_ipv4, local_for, shown};
+use crate::address::{is_ipv4, local_for, shown};
 use crate::error::Error;
+use crate::interfaces::mtu_of;
 use message::{Counts, HEAD, Request, Wish};
 use probe_socket::{Heard as Answered, Opened, ProbeSocket};
-use std::fs;
 use std::net::{SocketAddr, SocketAddrV6};
 use std::time::{Duration, Instant};
 
@@ -89,7 +89,7 @@ pub fn examine_path(peer: SocketAddrV6, stop: &dyn Fn() -> bool) -> Result<PathR
     report.open = true;
     let ip = usize::from(!is_ipv4(*peer.ip()));
     let headers = HEADERS[ip];
-    let facts = PathFacts { headers, least: LEAST[ip], mtu: mtu_of(local), rtt };
+    let facts = PathFacts { headers, least: LEAST[ip], mtu: mtu_of(*local.ip()).map(|mtu| mtu as usize), rtt };
     let findings = &mut report.findings;
     findings.push(judge::both_ways(rtt));
     type Check = fn(&mut ProbeSocket, &PathFacts, &mut Vec<Finding>) -> Result<(), Error>;
@@ -114,12 +114,6 @@ struct PathFacts {
     /// The MTU of our interface.
     mtu: Option<usize>,
     rtt: Duration,
-}
-
-/// The MTU of the interface that has an address.
-fn mtu_of(local: SocketAddrV6) -> Option<usize> {
-    let device = device_of(*local.ip())?;
-    fs::read_to_string(format!("/sys/class/net/{device}/mtu")).ok()?.trim().parse().ok()
 }
 
 /// Do datagrams between other ports pass, without a request before them?

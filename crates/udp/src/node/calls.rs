@@ -27,7 +27,7 @@ const ANSWERS_PER_CONNECTION: usize = 4;
 /// A connection that we have begun.
 pub(super) struct Calling {
     pub(super) id: u64,
-    peers: Vec<SocketAddrV6>,
+    pub(super) peers: Vec<SocketAddrV6>,
     /// The shard that it asks for. All its hellos name the same, since a cookie is valid for one shard.
     shard: u8,
     began: Time,
@@ -39,6 +39,14 @@ pub(super) struct Calling {
     /// double the number of hellos.
     may_retry: bool,
     pub(super) hint: Option<Reason>,
+    /// The payload that was found for it.
+    pub(super) payload: Option<u32>,
+    /// The peer has said that it takes its own payload only.
+    pub(super) told: bool,
+    /// A cookie that waits for the payload, and its plane.
+    pub(super) cookie: Option<(usize, [u8; COOKIE])>,
+    /// When to go on with the search for the payload.
+    pub(super) look: Time,
 }
 
 impl Calling {
@@ -53,18 +61,39 @@ impl Calling {
             attempts: peers.iter().map(|_| None).collect(),
             may_retry: false,
             hint: None,
+            payload: None,
+            told: false,
+            cookie: None,
+            look: now,
         }
+    }
+
+    /// The hello with its payload leaves now: the next one is not due before the answer can have come.
+    pub(super) fn wait_for_welcome(&mut self, now: Time) {
+        self.again = self.again.max(now + HELLO_AGAIN);
+    }
+
+    /// The cookie of the hello that left by a plane.
+    pub(super) fn used_cookie(&self, plane: usize) -> Option<[u8; COOKIE]> {
+        Some(self.attempts.get(plane)?.as_ref()?.1.cookie)
+    }
+
+    /// Does it wait for its payload?
+    pub(super) const fn waits(&self) -> bool {
+        self.cookie.is_some()
     }
 
     /// The clock was set back.
     pub(super) fn go_back(&mut self, back: Span) {
         (self.began, self.again) = (earlier(self.began, back), earlier(self.again, back));
+        self.look = earlier(self.look, back);
         self.attempts.iter_mut().flatten().for_each(|(since, _)| *since = earlier(*since, back));
     }
 
     /// When to look at it again, if a call may last `longest`.
     pub(super) fn deadline(&self, longest: Span) -> Time {
-        self.again.min(self.began + longest + Span(1))
+        let next = if self.waits() { self.look } else { self.again };
+        next.min(self.began + longest + Span(1))
     }
 
     /// Is this the address of the peer that was called?
@@ -154,6 +183,12 @@ impl Node {
             let reason = calling.hint.unwrap_or(Reason::NoAnswer);
             return self.end(index, reason, true);
         }
+        if calling.waits() {
+            if calling.look <= now {
+                self.find_payload(now, index);
+            }
+            return;
+        }
         if calling.again > now {
             return;
         }
@@ -172,7 +207,8 @@ impl Node {
         let Some(State::Calling(calling)) = &self.table.slots[index].state else { return };
         let nothing = ([0; COOKIE], [0; NOISE_HELLO]);
         let (cookie, noise) = calling.attempts[plane].as_ref().map_or(nothing, |(_, one)| (one.cookie, one.hello));
-        let hello = frame::hello(plane as u8, calling.id, calling.shard, &cookie, &noise, self.config.datagram());
+        let hello =
+            frame::hello(plane as u8, calling.id, calling.shard, &cookie, &noise, self.hello_bytes(calling.payload));
         let shard = Destination::requested_shard(calling.shard);
         let peer = calling.peers[plane];
         let path = self.config.routes.detour(peer, PathId::new(plane as u8, rounds as u32), &self.config.denied.parts);
@@ -181,13 +217,22 @@ impl Node {
     }
 
     pub(super) fn handle_retry(&mut self, now: Time, plane: usize, from: SocketAddrV6, id: u64, cookie: &[u8; COOKIE]) {
-        let (secret, terms) = (self.config.secret.clone(), self.greeting.terms);
         let Some((index, calling)) = self.calling(id) else { return };
         let known = calling.attempts.get(plane).and_then(Option::as_ref).is_some_and(|(_, one)| one.cookie == *cookie);
         if !calling.is_peer(plane, from) || known || !std::mem::take(&mut calling.may_retry) {
             return;
         }
-        let Ok(caller) = Caller::new(&secret, id, cookie, &terms) else { return };
+        if !self.keep_cookie(now, index, plane, cookie) {
+            self.answer_retry(now, index, plane, cookie);
+        }
+    }
+
+    /// Says hello with a cookie that has come by a plane.
+    pub(super) fn answer_retry(&mut self, now: Time, index: usize, plane: usize, cookie: &[u8; COOKIE]) {
+        let (secret, terms) = (&self.config.secret, self.greeting.terms);
+        let Some(State::Calling(calling)) = &mut self.table.slots[index].state else { return };
+        let terms = Terms { payload: calling.payload.unwrap_or(terms.payload), ..terms };
+        let Ok(caller) = Caller::new(secret, calling.id, cookie, &terms) else { return };
         calling.attempts[plane] = Some((now, caller));
         let rounds = calling.tries;
         self.send_hello(index, plane, rounds);
@@ -237,7 +282,9 @@ impl Node {
             let welcome = frame::welcome(plane as u8, id, welcome);
             return self.reply(plane, from, &welcome);
         }
-        let Some(answer) = Answer::new(&self.config.secret, id, cookie, noise, &self.greeting.terms) else {
+        let found = self.probing.sizes.is_some();
+        let any = |payload| found && self.config.takes_payload(payload);
+        let Some(answer) = Answer::new(&self.config.secret, id, cookie, noise, &self.greeting.terms, any) else {
             self.counters.refuse(Reason::WrongKey);
             return self.reply(plane, from, &frame::refusal(frame::VERSION, plane as u8, id, 1));
         };
@@ -248,7 +295,9 @@ impl Node {
         let full = self.table.open >= self.config.limits.connections;
         let verdict = answer.differ.or(full.then_some(Reason::PeerFull));
         let Ok(ours) = self.fresh_id() else { return };
-        let Some((welcome, secrets)) = answer.finish(verdict, ours) else { return };
+        let payload = answer.payload;
+        let said = if verdict == Some(Reason::OtherPayload) { self.config.payload.into() } else { ours };
+        let Some((welcome, secrets)) = answer.finish(verdict, said) else { return };
         match verdict {
             Some(reason) => self.counters.refuse(reason),
             None => {
@@ -256,7 +305,9 @@ impl Node {
                 peers[plane] = Some(from);
                 let handle = self.next_handle();
                 let names = (ours, id);
-                let Some(session) = self.open_session(now, handle, names, &secrets, false, peers) else { return };
+                let Some(session) = self.open_session(now, handle, names, (&secrets, payload), false, peers) else {
+                    return;
+                };
                 let monitor = session.monitor();
                 if self.occupy(ours, State::Open(Box::new(session))).is_err() {
                     return self.monitors.leave(monitor, handle.index, false);
@@ -277,12 +328,19 @@ impl Node {
             return;
         };
         let peers = calling.peers.iter().map(|&address| Some(address)).collect();
+        let found = calling.payload;
+        let payload = found.unwrap_or(self.config.payload);
         match outcome {
-            Err(reason) => self.end(index, reason, true),
+            Err((Reason::OtherPayload, theirs)) if found.is_some() => {
+                self.take_their_payload(now, index, plane, theirs)
+            }
+            Err((reason, _)) => self.end(index, reason, true),
             Ok((remote, secrets)) => {
                 let handle = Connection { index: index as u32, generation: self.table.slots[index].generation };
                 let names = (id, remote);
-                let Some(session) = self.open_session(now, handle, names, &secrets, true, peers) else { return };
+                let Some(session) = self.open_session(now, handle, names, (&secrets, payload), true, peers) else {
+                    return;
+                };
                 self.table.slots[index].state = Some(State::Open(Box::new(session)));
                 self.make_ready(index as u32);
                 self.completions.push_back(Completion::Connected { connection: handle });
@@ -295,12 +353,16 @@ impl Node {
         now: Time,
         handle: Connection,
         (local, remote): (u64, u64),
-        secrets: &Secrets,
+        (secrets, payload): (&Secrets, u32),
         calls: bool,
         peers: Vec<Option<SocketAddrV6>>,
     ) -> Option<Session> {
         let seed = u64::from_be_bytes(random().ok()?);
-        let way = self.ways.to(&peers);
+        let ways = match &mut self.probing.sizes {
+            Some(sizes) => sizes.ways(&self.ways, &self.config, payload),
+            None => &self.ways,
+        };
+        let way = ways.to(&peers);
         let (profile, environment, burst) = (Arc::clone(&way.profile), way.environment, way.burst);
         let ports = &self.ports.up;
         let opening =

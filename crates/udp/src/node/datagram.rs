@@ -36,7 +36,7 @@ impl Node {
             }
             Ok(Frame::Probe { echo, length, number, proof }) => {
                 let proof = *proof;
-                return self.handle_probe(plane, from, (echo, number, length), &proof);
+                return self.handle_probe(now, plane, from, (echo, number, length), &proof);
             }
             Err(error) => {
                 self.counters.malformed += 1;

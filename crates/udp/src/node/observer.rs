@@ -31,6 +31,14 @@ impl<'a> NodeObserver<'a> {
         self.0.session(connection).map(Session::counters)
     }
 
+    /// Payload bytes of a full packet of a connection.
+    ///
+    /// # Errors
+    /// As for [`NodeObserver::connection_counters`].
+    pub fn payload(self, connection: Connection) -> Result<u32, Error> {
+        self.0.session(connection).map(Session::payload)
+    }
+
     /// The paths of a connection with profile `mrc`, each with its state; empty with other profiles.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! Probes: do datagrams of some length pass between two nodes, there and back? Asked without a connection, so before
 //! the payload of connections is chosen.
 
+use super::sizes::Sizes;
 use super::{Completion, Node};
 use crate::error::Error;
 use crate::frame::{self, PROBE};
@@ -9,16 +10,21 @@ use crate::plane::{Class, Destination, Owner, Plane};
 use crate::ways::Ways;
 use std::collections::BTreeSet;
 use std::net::SocketAddrV6;
-use strandway_proto::PathId;
+use strandway_proto::{PathId, Time};
 
 /// Addresses whose probes have come that are remembered: ours.
 const ASKERS_MAX: usize = 4_096;
 /// Bytes of a probe at the most: what UDP over either family carries.
 const LENGTH_MAX: u32 = 65_487;
 
-/// The nodes that have sent a probe here: plane and address.
+/// The probes that a node has sent and got.
 #[derive(Default)]
-pub(super) struct Askers(BTreeSet<(usize, SocketAddrV6)>);
+pub(super) struct Probing {
+    /// The nodes that have sent a probe here: plane and address.
+    askers: BTreeSet<(usize, SocketAddrV6)>,
+    /// Present if payloads are found.
+    pub(super) sizes: Option<Box<Sizes>>,
+}
 
 impl Node {
     /// Asks whether a datagram of `length` bytes (without IP and UDP headers) passes to a node with our key, and back.
@@ -41,19 +47,20 @@ impl Node {
 
     /// Has a probe of a node with our key come from this address?
     pub fn was_probed_by(&self, plane: usize, from: SocketAddrV6) -> bool {
-        self.askers.0.contains(&(plane, from))
+        self.probing.askers.contains(&(plane, from))
     }
 
     /// Changes the payload of full packets. Both sides of a connection must have the same, so it is for the time before
-    /// connections are opened.
+    /// connections are opened. A node that finds payloads ([`Node::find_payloads`]) may change it at any time, since it
+    /// is that of groups only: call it before [`Node::join`], at all members.
     ///
     /// # Errors
-    /// If connections are open or wanted, or the payload is not possible.
+    /// If connections are open or wanted and have it, or the payload is not possible.
     pub fn set_payload(&mut self, payload: u32) -> Result<(), Error> {
         if payload == self.config.payload {
             return Ok(());
         }
-        if self.table.open > 0 {
+        if self.table.open > 0 && !self.finds_payloads() {
             return Err(Error::Config("the payload changes only while no connection is open".into()));
         }
         let before = std::mem::replace(&mut self.config.payload, payload);
@@ -75,6 +82,7 @@ impl Node {
 
     pub(super) fn handle_probe(
         &mut self,
+        now: Time,
         plane: usize,
         from: SocketAddrV6,
         (echo, number, length): (bool, u64, u32),
@@ -87,16 +95,20 @@ impl Node {
             return;
         }
         if echo {
-            return self.completions.push_back(Completion::Probed { plane, number, length });
+            // Answers to questions of the node's own are not the application's.
+            if !self.handle_size(now, plane, number) {
+                self.completions.push_back(Completion::Probed { plane, number, length });
+            }
+            return;
         }
-        if self.askers.0.len() < ASKERS_MAX {
-            self.askers.0.insert((plane, from));
+        if self.probing.askers.len() < ASKERS_MAX {
+            self.probing.askers.insert((plane, from));
         }
         // The answer is as long as the question, so a stranger that repeats an old question gains nothing.
         self.send_probe(plane, from, (true, number, length));
     }
 
-    fn send_probe(&mut self, plane: usize, to: SocketAddrV6, (echo, number, length): (bool, u64, u32)) {
+    pub(super) fn send_probe(&mut self, plane: usize, to: SocketAddrV6, (echo, number, length): (bool, u64, u32)) {
         let proof = self.config.secret.proof_of_probe(echo, number, length);
         let datagram = frame::probe(echo, number, length, &proof);
         // Like data, since it shows what data will meet. If the socket is full, a question counts as lost. An answer waits:

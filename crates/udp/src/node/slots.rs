@@ -84,6 +84,9 @@ impl Node {
 
     /// Ends the connection in a slot and tells the application; `tell`: the peer as well.
     pub(super) fn end(&mut self, index: usize, reason: Reason, tell: bool) {
+        if let (Reason::PayloadTooLarge, Some(sizes)) = (reason, &mut self.probing.sizes) {
+            sizes.forget();
+        }
         if let Some(connection) = self.take_down(index, reason, tell) {
             self.completions.push_back(Completion::Closed { connection, reason });
         }

@@ -313,6 +313,9 @@ impl Node {
     fn go_back(&mut self, back: Span) {
         (self.turns.last, self.turns.latest) = (earlier(self.turns.last, back), earlier(self.turns.latest, back));
         self.greeting.answered.go_back(back);
+        if let Some(sizes) = &mut self.probing.sizes {
+            sizes.forget();
+        }
         // With the clock set back, an old cookie could seem fresh again: new keys make it invalid.
         if let Ok(cookies) = Cookies::new() {
             self.greeting.cookies = cookies;

@@ -57,7 +57,13 @@ pub(super) struct Sending {
 }
 
 impl Sending {
-    pub(super) fn new(config: &Config, format: WireFormat, reads: ReadLimits, pacer: Option<Pacer>) -> Sending {
+    /// `datagram`: bytes of a full datagram.
+    pub(super) fn new(
+        config: &Config,
+        (format, datagram): (WireFormat, usize),
+        reads: ReadLimits,
+        pacer: Option<Pacer>,
+    ) -> Sending {
         Sending {
             waiting: VecDeque::new(),
             flying: VecDeque::new(),
@@ -71,11 +77,11 @@ impl Sending {
             immediates: 0,
             in_order: format == WireFormat::Rocev2,
             control_class: config.control_dscp << 2,
-            turn: TURN_BATCHES * batch_of(config.datagram()),
+            turn: TURN_BATCHES * batch_of(datagram),
             pacer,
             window: WindowShare::default(),
             header: Vec::with_capacity(64),
-            datagram: config.datagram(),
+            datagram,
         }
     }
 

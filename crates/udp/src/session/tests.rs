@@ -1,5 +1,7 @@
 //! Things that a peer with the keys can do, and things it cannot.
 
+mod forged;
+
 use super::*;
 use crate::error::Refusal;
 use crate::frame::{Change, Kind, Sealed, encode_sealed};

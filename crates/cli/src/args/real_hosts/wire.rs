@@ -16,11 +16,13 @@ pub(crate) struct WireArgs {
     /// File with the key that both sides share (16 bytes or more); not needed on loopback
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
-    /// Payload bytes per packet: 1344 for an MTU of 1500; 4096 for an MTU of 4300, and on loopback [default: 1344]
+    /// Payload bytes per packet, the same on both sides. Without this flag and --mtu, `perf`, `copy` and `cast` find the
+    /// largest packets that pass by probes, and others take 1344, which fits an MTU of 1500 [default: that of the node
+    /// file]
     #[arg(long, value_name = "BYTES")]
     pub(crate) payload: Option<u32>,
-    /// Choose the largest payload for packets of this many bytes, IP header included, with this profile and
-    /// protection
+    /// Choose the largest payload for packets of this many bytes, IP header included, with this profile and protection;
+    /// the same on both sides
     #[arg(long, value_name = "BYTES", conflicts_with = "payload")]
     pub(crate) mtu: Option<u32>,
     /// Protection of packets: encrypted (and authenticated), authenticated (captures show the payload), or

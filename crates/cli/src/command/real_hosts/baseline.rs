@@ -14,6 +14,8 @@ pub(super) struct Table {
     /// By row: what each round had.
     rounds: Vec<Vec<BaselineResult>>,
     is_latency: bool,
+    /// Payload bytes of our packets.
+    payload: u32,
 }
 
 /// The middle value, or the mean of the two in the middle; 0 without any.
@@ -60,7 +62,8 @@ pub(super) fn measure(
         Baseline::Tcp => format!("TCP{}", control()),
         Baseline::Tls => format!("TLS 1.3{}", control()),
     }));
-    let mut table = Table { rounds: vec![Vec::new(); names.len()], names, is_latency: options.mode == Mode::Latency };
+    let (rounds, is_latency) = (vec![Vec::new(); names.len()], options.mode == Mode::Latency);
+    let mut table = Table { rounds, names, is_latency, payload: 0 };
     outputs.show(&table.head(args));
     for round in 1..=args.rounds {
         let mut results = vec![BaselineResult::default(); table.names.len()];
@@ -70,7 +73,11 @@ pub(super) fn measure(
         for place in 0..count {
             let row = if backwards { count - 1 - place } else { place };
             results[row] = match row.checked_sub(1) {
-                None => ours(nodes, servers, options)?,
+                None => {
+                    let (result, payload) = ours(nodes, servers, options)?;
+                    table.payload = payload;
+                    result
+                }
                 Some(baseline) => {
                     perf::run_baseline(baselines[baseline], at, options, &progress::interrupted).map_err(failure)?
                 }
@@ -93,8 +100,12 @@ pub(super) fn measure(
     Ok(table)
 }
 
-/// Measures our own protocol.
-fn ours(nodes: &mut [Node], servers: &[Vec<SocketAddrV6>], options: &Options) -> Result<BaselineResult, Failure> {
+/// Measures our own protocol; returns the payload bytes of its packets as well.
+fn ours(
+    nodes: &mut [Node],
+    servers: &[Vec<SocketAddrV6>],
+    options: &Options,
+) -> Result<(BaselineResult, u32), Failure> {
     let whole = perf::run_all(nodes, servers, options, progress::interrupted, |_| {}).map_err(super::perf::failure)?;
     if whole.messages == 0 && !progress::interrupted() {
         return Err(Failure::Usage(format!(
@@ -103,12 +114,13 @@ fn ours(nodes: &mut [Node], servers: &[Vec<SocketAddrV6>], options: &Options) ->
             options.size
         )));
     }
-    Ok(BaselineResult {
+    let result = BaselineResult {
         goodput_gbps: whole.goodput_gbps,
         messages: whole.messages,
         rtt_p50_us: whole.rtt_p50_us,
         rtt_p99_us: whole.rtt_p99_us,
-    })
+    };
+    Ok((result, whole.payload))
 }
 
 fn failure(error: BaselineError) -> Failure {
@@ -176,7 +188,7 @@ impl Table {
         format!("{}\n{:>7}{shown}\n{what:>33}{ratios}\n{note}\n", "-".repeat(7 + 26 * self.names.len()), "median")
     }
 
-    pub(super) fn json(&self, args: &PerfClientArgs, (profile, payload): (String, u32)) -> String {
+    pub(super) fn json(&self, args: &PerfClientArgs, profile: String) -> String {
         let result = |result: &BaselineResult| {
             let mut object = serde_json::json!({ "goodput_gbps": result.goodput_gbps, "messages": result.messages });
             if self.is_latency {
@@ -202,7 +214,7 @@ impl Table {
             "connections": args.connections,
             "threads": args.common.threads,
             "profile": profile,
-            "payload": payload,
+            "payload": self.payload,
             "protection": args.common.wire.protection.name(),
             "rows": rows.collect::<Vec<_>>(),
         });

@@ -46,13 +46,15 @@ pub(crate) fn cast(args: &CastArgs) -> Result<(), Failure> {
 
 fn receive(args: &CastArgs, directory: &Path) -> Result<(), Failure> {
     let outputs = Outputs::open(Wanted { quiet: args.quiet, ..Wanted::default() }, &[])?;
-    let (mut config, _) = wire::config(&args.wire, None, || Ok(wire::loopback(PORT)), PORT)?;
+    let (mut config, file) = wire::config(&args.wire, None, || Ok(wire::loopback(PORT)), PORT)?;
     config.timeouts.plane = PLANE_TIMEOUT;
+    let finds = wire::finds_payloads(&args.wire, file.as_ref(), &config);
     let (mut nodes, mut addresses) = (Vec::new(), Vec::new());
     for config in wire::with_both_loopbacks(&args.wire, config) {
-        let node = Node::bind(config)?;
-        addresses.extend(node.addresses()?);
-        nodes.push((node, Target::open(directory).map_err(Failure::Usage)?));
+        for node in wire::bind(&config, 1, finds)? {
+            addresses.extend(node.addresses()?);
+            nodes.push((node, Target::open(directory).map_err(Failure::Usage)?));
+        }
     }
     let at = wire::shown(addresses);
     outputs.show(&format!("receiving below {} on {at}; Ctrl-C ends\n", shown(directory)));
@@ -123,7 +125,11 @@ fn send(args: &CastArgs) -> Result<(), Failure> {
     let inputs = [wire::inputs(&args.wire), args.to_file.iter().cloned().collect()].concat();
     let mut outputs = Outputs::open(wanted, &inputs)?;
     let config = Config { accept: false, timeouts: Timeouts { plane: PLANE_TIMEOUT, ..Timeouts::default() }, ..config };
-    let node = Node::bind(config)?;
+    let finds = wire::finds_payloads(&args.wire, file.as_ref(), &config);
+    let mut node = Node::bind(config)?;
+    if finds {
+        node.find_payloads()?;
+    }
     let bar = RealBar::of_copy(args.quiet);
     let mut each = |status: &Status| {
         let receives = status.receivers.iter().filter(|r| matches!(r.state, State::Receives | State::Done));
@@ -228,6 +234,7 @@ fn json(args: &CastArgs, summary: &Summary) -> String {
         "missing_bytes": summary.missing_bytes,
         "cast_bytes": status.cast_bytes,
         "wire_bytes": status.wire_bytes,
+        "payload": status.payload,
         "multicast_planes": status.planes,
         "trust": if args.trust == Trust::Source { "source" } else { "members" },
         "receivers": status.receivers.iter().map(receiver).collect::<Vec<_>>(),

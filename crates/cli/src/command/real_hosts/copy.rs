@@ -64,12 +64,14 @@ fn serve(args: &CopyArgs, directory: &Path) -> Result<(), Failure> {
     let outputs = Outputs::open(Wanted { quiet: args.quiet, ..Wanted::default() }, &[])?;
     let allows = |what| args.allow.contains(&what);
     let allowed = Allowed { owner: allows(Allow::Owner), delete: allows(Allow::Delete) };
-    let (config, _) = config(args, || Ok(wire::loopback(PORT)), PORT)?;
+    let (config, file) = config(args, || Ok(wire::loopback(PORT)), PORT)?;
+    let finds = wire::finds_payloads(&args.wire, file.as_ref(), &config);
     let (mut nodes, mut addresses) = (Vec::new(), Vec::new());
     for config in wire::with_both_loopbacks(&args.wire, config) {
-        let node = Node::bind(config)?;
-        addresses.extend(node.addresses()?);
-        nodes.push((node, Server::open(directory)?.allowing(allowed)));
+        for node in wire::bind(&config, 1, finds)? {
+            addresses.extend(node.addresses()?);
+            nodes.push((node, Server::open(directory)?.allowing(allowed)));
+        }
     }
     let at = wire::shown(addresses);
     outputs.show(&format!("serving {} on {at}; Ctrl-C ends\n", shown(directory)));
@@ -110,7 +112,11 @@ fn send(args: &CopyArgs) -> Result<(), Failure> {
     };
     let exclude = choice::exclude(&args.choice)?;
     let profile = config.profile.name.clone();
+    let finds = wire::finds_payloads(&args.wire, file.as_ref(), &config);
     let mut node = Node::bind(config)?;
+    if finds {
+        node.find_payloads()?;
+    }
     let bar = RealBar::of_copy(args.quiet);
     let each = |news: News<'_>| match news {
         News::Status(status) => bar.show(status.bytes_done, status.bytes, || line(status)),
@@ -275,6 +281,7 @@ fn json(summary: &Summary, profile: &str, dry_run: bool) -> String {
         "again_bytes": status.again_bytes,
         "rebuilt_bytes": status.rebuilt_bytes,
         "wire_bytes": status.wire_bytes,
+        "payload": status.payload,
         "overhead": status.overhead(),
         "failures": failures.collect::<Vec<_>>(),
     });

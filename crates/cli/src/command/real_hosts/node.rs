@@ -62,6 +62,9 @@ pub(crate) fn node(args: &NodeArgs) -> Result<(), Failure> {
         perf::uet::serve(&mut node, Some(interval), stop, tell).map_err(super::perf::failure)?;
     } else {
         let mut node = Node::bind(config)?;
+        if file.payload.is_none() {
+            node.find_payloads()?;
+        }
         head(super::wire::shown(node.addresses()?));
         perf::serve_every(&mut node, interval, stop, tell)?;
     }

@@ -30,13 +30,14 @@ pub(crate) fn perf(args: &PerfArgs) -> Result<(), Failure> {
 }
 
 fn server(args: &PerfServerArgs) -> Result<(), Failure> {
-    let (config, _) = config(&args.common, || Ok(wire::loopback(PORT)), PORT)?;
+    let (config, file) = config(&args.common, || Ok(wire::loopback(PORT)), PORT)?;
     if config.layout == Layout::Uet {
         return super::uet::server(args, config);
     }
+    let finds = wire::finds_payloads(&args.common.wire, file.as_ref(), &config);
     let (mut nodes, mut addresses) = (Vec::new(), Vec::new());
     for config in wire::with_both_loopbacks(&args.common.wire, config) {
-        let shards = Node::bind_shards(&config, usize::from(args.common.threads))?;
+        let shards = wire::bind(&config, args.common.threads, finds)?;
         addresses.extend(shards[0].addresses()?);
         nodes.extend(shards);
     }
@@ -114,11 +115,12 @@ fn listen_baseline(nodes: &[Node]) -> Result<BaselineServer, Failure> {
 
 /// Opens a node for each thread of a client. With free ports each node has its own, since network cards deal packets
 /// out to cores by ports.
-fn bind(config: &Config, threads: u16) -> Result<Vec<Node>, Error> {
+fn bind(config: &Config, threads: u16, finds: bool) -> Result<Vec<Node>, Error> {
     if config.planes.iter().any(|plane| plane.port() != 0) {
-        return Node::bind_shards(config, usize::from(threads));
+        return wire::bind(config, threads, finds);
     }
-    (0..threads).map(|_| Node::bind(config.clone())).collect()
+    let nodes: Result<Vec<_>, _> = (0..threads).map(|_| wire::bind(config, 1, finds)).collect();
+    Ok(nodes?.into_iter().flatten().collect())
 }
 
 fn client(args: &PerfClientArgs) -> Result<(), Failure> {
@@ -133,7 +135,8 @@ fn client(args: &PerfClientArgs) -> Result<(), Failure> {
     }
     let mut outputs =
         Outputs::open(Wanted { json: args.json.as_ref(), ..Wanted::default() }, &wire::inputs(&args.common.wire))?;
-    let head = head(args, &config);
+    let finds = wire::finds_payloads(&args.common.wire, file.as_ref(), &config);
+    let head = head(args, &config, finds);
     let options = Options {
         size: args.size,
         connections: args.connections,
@@ -147,17 +150,17 @@ fn client(args: &PerfClientArgs) -> Result<(), Failure> {
     if config.layout == Layout::Uet {
         return super::uet::client(args, &config, &server, &options, &head, outputs);
     }
-    let facts = (config.profile.name.clone(), config.payload);
+    let profile = config.profile.name.clone();
     let threads = args.common.threads;
-    let mut nodes = bind(&config, threads)?;
+    let mut nodes = bind(&config, threads, finds)?;
     let servers = vec![server; usize::from(threads)];
     if args.all {
         let rows = sizes(&mut nodes, &servers, &options, &mut outputs)?;
-        return outputs.json(|| json_of_sizes(args, facts, &rows));
+        return outputs.json(|| json_of_sizes(args, profile, &rows));
     }
     if !args.beside.is_empty() {
         let table = baseline::measure(args, &mut nodes, &servers, &options, &mut outputs)?;
-        return outputs.json(|| table.json(args, facts));
+        return outputs.json(|| table.json(args, profile));
     }
     outputs.show(&head);
     let mut seconds = Vec::new();
@@ -170,7 +173,10 @@ fn client(args: &PerfClientArgs) -> Result<(), Failure> {
     });
     let whole = whole.map_err(failure)?;
     outputs.show(&last_line(&whole));
-    outputs.json(|| json(args, facts, &whole, &seconds))
+    if finds {
+        outputs.show(&format!("payload {} B, the largest that passes\n", whole.payload));
+    }
+    outputs.json(|| json(args, profile, &whole, &seconds))
 }
 
 pub(super) fn failure(error: PerfError) -> Failure {
@@ -208,7 +214,7 @@ fn sizes(
     Ok(rows)
 }
 
-fn json_of_sizes(args: &PerfClientArgs, (profile, payload): (String, u32), rows: &[(u64, Stretch)]) -> String {
+fn json_of_sizes(args: &PerfClientArgs, profile: String, rows: &[(u64, Stretch)]) -> String {
     let row = |(size, whole): &(u64, Stretch)| {
         serde_json::json!({
             "size": size,
@@ -225,7 +231,7 @@ fn json_of_sizes(args: &PerfClientArgs, (profile, payload): (String, u32), rows:
         "connections": args.connections,
         "threads": args.common.threads,
         "profile": profile,
-        "payload": payload,
+        "payload": rows.last().map_or(0, |(_, whole)| whole.payload),
         "protection": args.common.wire.protection.name(),
         "sizes": rows.iter().map(row).collect::<Vec<_>>(),
     });
@@ -260,7 +266,8 @@ fn config(
     Ok((config, file))
 }
 
-fn head(args: &PerfClientArgs, config: &Config) -> String {
+fn head(args: &PerfClientArgs, config: &Config, finds: bool) -> String {
+    let payload = if finds { "as large as passes".to_owned() } else { format!("{} B", config.payload) };
     let what = match mode(args) {
         Mode::Bandwidth => "writes",
         Mode::Bidirectional => "writes in both directions",
@@ -269,11 +276,11 @@ fn head(args: &PerfClientArgs, config: &Config) -> String {
     };
     let rtt = if args.latency { "RTT p50/p99 us" } else { "ping p50/p99 us" };
     format!(
-        "{what} of {} B, {} connection(s), profile {}, payload {} B\n{:>13}  {:>9}  {:>9}  {:>17}  {:>7}  {}\n",
+        "{what} of {} B, {} connection(s), profile {}, payload {}\n{:>13}  {:>9}  {:>9}  {:>17}  {:>7}  {}\n",
         args.size,
         args.connections,
         config.profile.name,
-        config.payload,
+        payload,
         "seconds",
         "Gb/s",
         "messages",
@@ -307,12 +314,7 @@ pub(super) fn line(stretch: &Stretch) -> String {
     )
 }
 
-pub(super) fn json(
-    args: &PerfClientArgs,
-    (profile, payload): (String, u32),
-    whole: &Stretch,
-    seconds: &[Stretch],
-) -> String {
+pub(super) fn json(args: &PerfClientArgs, profile: String, whole: &Stretch, seconds: &[Stretch]) -> String {
     let row = |stretch: &Stretch| {
         serde_json::json!({
             "from_s": stretch.from_s,
@@ -340,7 +342,7 @@ pub(super) fn json(
     object["connections"] = args.connections.into();
     object["threads"] = args.common.threads.into();
     object["profile"] = profile.into();
-    object["payload"] = payload.into();
+    object["payload"] = whole.payload.into();
     object["protection"] = args.common.wire.protection.name().into();
     object["seconds"] = seconds.iter().map(row).collect();
     format!("{object:#}\n")

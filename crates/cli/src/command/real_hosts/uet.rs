@@ -8,7 +8,7 @@ use crate::outputs::{Outputs, print};
 use crate::progress;
 use std::net::SocketAddrV6;
 use strandway_perf::uet::{run, serve};
-use strandway_perf::{Options, PerfError};
+use strandway_perf::{Options, PerfError, Stretch};
 use strandway_udp::uet::Node;
 use strandway_udp::{Config, Error, address};
 
@@ -74,7 +74,7 @@ pub(super) fn client(
             seconds.push(second.clone());
         }
     });
-    let whole = whole.map_err(of_socket)?;
+    let whole = Stretch { payload: config.payload, ..whole.map_err(of_socket)? };
     outputs.show(&last_line(&whole));
-    outputs.json(|| json(args, (config.profile.name.clone(), config.payload), &whole, &seconds))
+    outputs.json(|| json(args, config.profile.name.clone(), &whole, &seconds))
 }

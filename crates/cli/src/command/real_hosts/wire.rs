@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 use strandway_testbed::NodeFile;
-use strandway_udp::{Config, Error, Reason, Routes, address};
+use strandway_udp::{Config, Error, Layout, Node, Reason, Routes, address};
 
 /// The key without --key, which is possible only on loopback. It is public: other processes of this host may connect,
 /// too.
@@ -36,6 +36,22 @@ pub(super) fn shown(addresses: impl IntoIterator<Item = SocketAddr>) -> String {
 /// The plane of a server that was given none: loopback.
 pub(super) fn loopback(port: u16) -> Vec<SocketAddrV6> {
     vec![SocketAddrV6::new(address::loopback(), port, 0, 0)]
+}
+
+/// Does each connection of a node have the payload that its path takes? It does unless a flag or the node file names
+/// one, or the layout has no such connections.
+pub(super) fn finds_payloads(args: &WireArgs, file: Option<&NodeFile>, config: &Config) -> bool {
+    let named = args.payload.is_some() || args.mtu.is_some() || file.is_some_and(|file| file.payload.is_some());
+    !named && config.layout != Layout::Uet
+}
+
+/// Opens nodes that share their ports. `finds`: see [`finds_payloads`].
+pub(super) fn bind(config: &Config, shards: u16, finds: bool) -> Result<Vec<Node>, Error> {
+    let mut nodes = Node::bind_shards(config, shards.into())?;
+    if finds {
+        nodes.iter_mut().try_for_each(Node::find_payloads)?;
+    }
+    Ok(nodes)
 }
 
 /// The nodes of a server: a node that is at `::1`, because no plane was named, has one at `127.0.0.1` beside it, where

@@ -43,6 +43,17 @@ impl<S: Fn() -> bool> Casting<'_, S> {
         }
     }
 
+    /// Gives chunks the largest payload that passes to all members, if connections find theirs.
+    fn choose_payload(&mut self, members: &[usize]) -> Result<u16, CastError> {
+        let connections: Vec<_> = members.iter().filter_map(|&who| self.peers[who].connection).collect();
+        let node = self.role.node();
+        let found = connections.iter().filter_map(|&connection| node.observe().payload(connection).ok()).min();
+        if let Some(payload) = found.filter(|_| node.finds_payloads()) {
+            node.set_payload(payload)?;
+        }
+        Ok(node.payload() as u16)
+    }
+
     /// Forms a team of these receivers, without those that are lost meanwhile.
     pub(super) fn form(&mut self, members: &mut Vec<usize>, each: &mut impl FnMut(&Status)) -> Result<(), CastError> {
         let mut port = (!self.options.team.no_multicast).then_some(self.options.team.port);
@@ -51,6 +62,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
             if members.is_empty() {
                 return Err(CastError::Nobody(self.reasons()));
             }
+            let payload = self.choose_payload(members)?;
             let team = &self.options.team;
             let mut addresses = Vec::new();
             for address in self.role.node().addresses()? {
@@ -88,6 +100,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                     patience_ms: team.patience.as_millis() as u32,
                     trusting: self.options.trusting,
                     parity: team.parity.map_or([0, 0], |code| [code.data() as u16, code.parity() as u16]),
+                    payload,
                     members: membership.members.clone(),
                 };
                 self.peers[who].messages.retain(|message| matches!(message, CastMessage::Copy(_)));

@@ -1,7 +1,7 @@
 //! Forged datagrams: whatever is changed in a datagram that was seen on the path, no byte of registered memory changes
 //! by it.
 
-use super::*;
+use super::super::*;
 use crate::frame::{Kind, Sealed};
 use crate::layout::Protection;
 use crate::memory::Memory;
