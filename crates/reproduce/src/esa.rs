@@ -13,7 +13,7 @@ use strandway_report::reproduction::Source;
 pub(super) const SET: Set = Set {
     name: "esa",
     about: "switches that add gradients: ESA, ATP and SwitchML with many jobs in few slots",
-    takes: "four minutes on two processors",
+    takes: "six minutes on two processors",
     table,
 };
 
