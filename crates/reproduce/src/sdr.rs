@@ -89,9 +89,9 @@ fn receiving(table: &mut Table) {
     for (chunk, mpps) in [(1, 15.0), (2, 17.0), (4, 19.0), (8, 21.0), (16, 23.0), (32, 24.0), (64, 24.5)] {
         let gbps = mpps * 4096.0 * 8.0 / 1000.0;
         let short = cell(16).set("fabric.receive_chunk", chunk);
-        for (end, words, value) in [("", "", rate(short)), ("/model", " (model)", modelled(16, chunk))] {
+        for (by, words, value) in [("", "", rate(short)), ("model/", " (model)", modelled(16, chunk))] {
             let what = format!("chunks of {chunk}{words}");
-            let row = RowSpec::new(format!("fig15/{chunk}{end}"), what, "Gb/s", value);
+            let row = RowSpec::new(format!("fig15/{by}{chunk}"), what, "Gb/s", value);
             table.row(row.near(gbps, Source::Published, TOLERANCE).note(note));
         }
     }
