@@ -362,7 +362,10 @@ fn reproduce_names_what_there_is() {
     let (status, out, _) = folder.strandway(&["reproduce", "--list"]);
     assert_eq!(status, 0);
     let names: Vec<&str> = out.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(names, ["strack", "prime", "mrc", "sdr_rdma", "mcast_allgather", "esa", "nccl", "shootout", "uec"]);
+    assert_eq!(
+        names,
+        ["strack", "prime", "mrc", "sdr_rdma", "mcast_allgather", "esa", "nccl", "shootout", "uec", "ns3"]
+    );
     for (args, fragment) in [
         (&["reproduce", "strak"][..], "did you mean `strack`?"),
         (&["reproduce", "prime", "--only", "nothing"], "no row matches"),

@@ -15,6 +15,7 @@ mod prefetch;
 mod ready;
 mod table;
 mod telemetry;
+mod trackers;
 mod window;
 
 use crate::connection::{Connection, Kind, Polled};
@@ -93,6 +94,7 @@ pub struct Endpoint {
     /// For each host, the first connection that posted messages to it, if windows are shared.
     destinations: contexts::Destinations,
     unconnected: cast::Unconnected,
+    trackers: trackers::Trackers,
     /// The pace of credit that it gives; `None` before the first connection that uses credit.
     credits: Option<Box<credits::CreditPacer>>,
     /// The records that waiting answers take along; `None` before the first ones.
@@ -177,6 +179,7 @@ impl Endpoint {
             free_contexts: Vec::new(),
             destinations: contexts::Destinations::default(),
             unconnected: cast::Unconnected::default(),
+            trackers: trackers::Trackers::default(),
             credits: None,
             echoes: None,
         }
@@ -203,7 +206,12 @@ impl Endpoint {
             && let Some(connection) = self.connections.awake_at(packet.connection)
         {
             let control = &mut self.control;
+            let before = if self.trackers.are_limited() { connection.receiver.held() } else { 0 };
             let fresh = connection.handle_data(now, packet, data, &mut |packet| control.push(packet));
+            if self.trackers.are_limited() {
+                self.trackers.change(before, connection.receiver.held());
+                control.announce(self.trackers.range());
+            }
             let settles = connection.wants_idle_probe();
             let wants_credit = connection.note_target(packet, data);
             while let Some((message, bytes)) = connection.receiver.take_received() {

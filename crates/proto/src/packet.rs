@@ -348,7 +348,7 @@ pub struct Chunk {
 /// An acknowledgement: the packets that a receiver has. Packed, so that the header's tag fits beside it: read its
 /// fields by value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(C, packed(2))]
+#[repr(C, packed)]
 pub struct Ack {
     /// The next PSN expected (EPSN): all lower ones have arrived.
     pub cumulative: Psn,
@@ -364,6 +364,8 @@ pub struct Ack {
     pub received: u32,
     /// The number of packets that the receiver holds above `cumulative`.
     pub out_of_order: u16,
+    /// The range of PSNs in units of 128 that the receiver takes at present (MRC: dynamic MPR); 0: the range is fixed.
+    pub range: u8,
 }
 
 /// Why a receiver wants a packet again.

@@ -69,7 +69,7 @@ pub(crate) const fn extend(sequence: u32, near: u64) -> u64 {
 /// The answer to a probe on a connection that has no acknowledgements.
 pub(crate) const fn nothing_acknowledged(path: PathId) -> Ack {
     let (none, sack) = (Psn::new(0), SackBits::new(0));
-    Ack { cumulative: none, sack_base: none, sack, acked: none, path, received: 0, out_of_order: 0 }
+    Ack { cumulative: none, sack_base: none, sack, acked: none, path, received: 0, out_of_order: 0, range: 0 }
 }
 
 /// The number of chunks of `chunk` packets in `packets` packets.

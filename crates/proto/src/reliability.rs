@@ -13,6 +13,7 @@ mod selective_repeat;
 pub use crate::connection::{Received, SentUpTo};
 pub use go_back_n::{GoBackN, GoBackNConfig, GoBackNReceiver};
 pub use mrc::MrcSackConfig;
+pub(crate) use mrc::SACK_WORD;
 pub use receive::{AnyReceiver, Arrival, Receiver};
 pub use selective_repeat::{LossDetection, SelectiveReceiver, SelectiveRepeat, SelectiveRepeatConfig};
 
@@ -216,6 +217,10 @@ pub(crate) trait ReliabilityPolicy: ParameterSet {
     fn range(&self) -> Option<u32> {
         None
     }
+    /// The packets that all connections of a receiving host may hold above their first missing one; 0 without a limit.
+    fn trackers(&self) -> u32 {
+        0
+    }
     /// May switches trim its data? `again`: retransmissions.
     fn may_trim(&self, _again: bool) -> bool {
         true
@@ -266,6 +271,11 @@ impl ReliabilityConfig {
     /// The most packets that a sender is ahead of the oldest one not acknowledged; `None` without such a bound.
     pub fn range(&self) -> Option<u32> {
         self.known().range()
+    }
+
+    /// The packets that all connections of a receiving host may hold above their first missing one; 0 without a limit.
+    pub(crate) fn trackers(&self) -> u32 {
+        self.known().trackers()
     }
 
     /// How long a sender waits for an acknowledgement before it sends again: the first timeout, with many packets in

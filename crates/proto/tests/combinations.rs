@@ -393,6 +393,7 @@ fn headers() -> impl Strategy<Value = Header> {
                 path: PathId(path),
                 received,
                 out_of_order,
+                range: received as u8,
             })
         },
     );

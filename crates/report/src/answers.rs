@@ -46,6 +46,9 @@ pub struct Answer {
     pub chunk_loss: f64,
     /// Sites of the all-reduce; absent for a single message.
     pub sites: Option<u32>,
+    /// The payload that the receiver's threads take, in Gb/s; absent if receiving takes no time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receive_gbps: Option<f64>,
     /// The time without losses.
     pub ideal_us: f64,
     /// One entry for each scheme.

@@ -7,6 +7,7 @@ mod modelled;
 mod mrc;
 mod multicast;
 mod nccl;
+mod ns3;
 mod prime;
 mod runs;
 mod sdr;
@@ -42,8 +43,18 @@ pub struct Set {
 }
 
 /// All sets, in the order in which they are listed and run.
-const SETS: [Set; 9] =
-    [strack::SET, prime::SET, mrc::SET, sdr::SET, multicast::SET, esa::SET, nccl::SET, shootout::SET, uec::SET];
+const SETS: [Set; 10] = [
+    strack::SET,
+    prime::SET,
+    mrc::SET,
+    sdr::SET,
+    multicast::SET,
+    esa::SET,
+    nccl::SET,
+    shootout::SET,
+    uec::SET,
+    ns3::SET,
+];
 
 /// Sets that are not listed; they exist for tests.
 const HIDDEN: [Set; 1] = [test::SET];

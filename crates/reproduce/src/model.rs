@@ -98,6 +98,12 @@ pub struct Inquiry {
     pub encode_rate: String,
     /// Cores that may encode: a code that needs more of them is not the best one. `None` for no limit.
     pub cores: Option<u32>,
+    /// Threads of the receiver that take the packets; `None` if receiving takes no time.
+    pub receive_threads: Option<u32>,
+    /// Million packets a second that a receiving thread takes alone, with chunks of 16 packets.
+    pub receive_mpps: f64,
+    /// The number of receiving threads with which each takes half as many; zero: they never stand in each other's way.
+    pub receive_knee: f64,
     /// The schemes to compare.
     pub schemes: Vec<Scheme>,
     /// The quantity to vary.
@@ -129,6 +135,9 @@ impl Default for Inquiry {
             sites: None,
             encode_rate: format!("{} Gbps", ENCODE_RATE.0 / 1_000_000_000),
             cores: None,
+            receive_threads: None,
+            receive_mpps: 1.456,
+            receive_knee: 124.0,
             schemes: schemes.into_iter().filter_map(|name| name.parse().ok()).collect(),
             vary: None,
             values: Vec::new(),
@@ -198,6 +207,10 @@ impl Inquiry {
         add(self.whole_groups != usual.whole_groups, "faithful", &self.whole_groups.to_string());
         add(self.encode_rate != usual.encode_rate, "encode-rate", &self.encode_rate);
         add(self.cores.is_some(), "cores", &self.cores.unwrap_or_default().to_string());
+        let threads = self.receive_threads.unwrap_or_default();
+        add(self.receive_threads.is_some(), "receive-threads", &threads.to_string());
+        add(self.receive_mpps != usual.receive_mpps, "receive-mpps", &self.receive_mpps.to_string());
+        add(self.receive_knee != usual.receive_knee, "receive-knee", &self.receive_knee.to_string());
         add(self.samples != usual.samples, "samples", &self.samples.to_string());
         add(self.seed != usual.seed, "seed", &self.seed.to_string());
         for scheme in self.schemes.iter().filter(|_| self.schemes != usual.schemes) {

@@ -20,6 +20,10 @@ enum Wanted {
     Facts(&'static str, fn(&SchemeFacts) -> f64),
     /// The probability that of this number of times the largest (1) or the second largest (2) is at least this slowdown.
     Reach(f64, u32, u32),
+    /// The payload that the receiver's threads take, in Gb/s.
+    Received,
+    /// The share of lost chunks.
+    ChunkLoss,
     /// The distance in kilometres beyond which the second scheme is faster on average than the first one.
     Crossover,
 }
@@ -77,6 +81,16 @@ impl Modelled {
         Modelled::new(inquiry, Wanted::Facts("encode_cores", |s| s.encode_cores.unwrap_or(f64::NAN)))
     }
 
+    /// The share of lost chunks.
+    pub(super) fn chunk_loss(inquiry: Inquiry) -> Modelled {
+        Modelled::new(inquiry, Wanted::ChunkLoss)
+    }
+
+    /// The payload that the receiver's threads take, in Gb/s.
+    pub(super) fn received(inquiry: Inquiry) -> Modelled {
+        Modelled::new(inquiry, Wanted::Received)
+    }
+
     /// The probability that of `samples` times of one scheme the largest (rank 1) or the second largest (rank 2) is at
     /// least `slowdown` times the time without losses.
     pub(super) fn reach(inquiry: Inquiry, slowdown: f64, samples: u32, rank: u32) -> Modelled {
@@ -92,7 +106,7 @@ impl Modelled {
     /// The command line that prints the number.
     pub(super) fn command(&self) -> String {
         match self.wanted {
-            Wanted::Facts(..) | Wanted::Reach(..) => self.command.clone(),
+            Wanted::Facts(..) | Wanted::Reach(..) | Wanted::Received | Wanted::ChunkLoss => self.command.clone(),
             Wanted::Crossover => format!("{} --vary distance", self.command),
         }
     }
@@ -104,6 +118,8 @@ impl Modelled {
             // The command prints the mean and a percentile of the same distribution.
             Wanted::Reach(_, _, 1) => "reach",
             Wanted::Reach(..) => "reach_twice",
+            Wanted::Received => "receive_gbps",
+            Wanted::ChunkLoss => "chunk_loss",
             Wanted::Crossover => "crossover_km",
         }
     }
@@ -113,6 +129,8 @@ impl Modelled {
         match self.wanted {
             Wanted::Facts(_, of) => Some(of(ask(&self.inquiry).ok()?.rows.first()?.schemes.first()?)),
             Wanted::Reach(slowdown, samples, rank) => crate::model::reach(&self.inquiry, slowdown, samples, rank),
+            Wanted::ChunkLoss => Some(ask(&self.inquiry).ok()?.rows.first()?.chunk_loss),
+            Wanted::Received => ask(&self.inquiry).ok()?.rows.first()?.receive_gbps,
             Wanted::Crossover => {
                 // Positive if the second scheme is faster.
                 let gain = |km: f64| -> Option<f64> {

@@ -56,6 +56,7 @@ fn table() -> Table {
     incast(&mut table);
     operations::operations(&mut table);
     operations::maintenance(&mut table);
+    operations::ranges(&mut table);
     operations::cluster(&mut table);
     unknowns::unknowns(&mut table);
     unknowns::ablations(&mut table);

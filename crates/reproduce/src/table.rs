@@ -118,6 +118,8 @@ pub(super) enum Value {
     Ratio(Box<Value>, Box<Value>),
     /// By how many percent the first value is below the second one.
     Gain(Box<Value>, Box<Value>),
+    /// A number plus a multiple of the value: first the number, then the factor.
+    Linear(f64, f64, Box<Value>),
     /// The largest of several values; the row's note names it.
     Best(Vec<(String, Value)>),
     /// The smallest of several values; the row's note names it.
@@ -164,6 +166,7 @@ impl Value {
         match self {
             Value::Of(cell, key) => visit(Leaf::Cell(cell, key)),
             Value::Model(modelled) => visit(Leaf::Model(modelled)),
+            Value::Linear(_, _, of) => of.visit(visit),
             Value::Ratio(a, b) | Value::Gain(a, b) => {
                 a.visit(visit);
                 b.visit(visit);
@@ -186,6 +189,9 @@ impl Value {
             Value::Model(modelled) => (of(Leaf::Model(modelled)), String::new()),
             Value::Ratio(a, b) => (two(a, b).map(|(a, b)| a / b), String::new()),
             Value::Gain(a, b) => (two(a, b).map(|(a, b)| 100.0 * (1.0 - a / b)), String::new()),
+            Value::Linear(constant, factor, value) => {
+                (value.calculate(of).0.map(|value| constant + factor * value), String::new())
+            }
             Value::Best(values) => extreme(all(values), "best", |a, b| b > a),
             Value::Least(values) => extreme(all(values), "least", |a, b| b < a),
             Value::Mean(values) => {
@@ -418,6 +424,8 @@ mod tests {
             (value(6).over(value(4)), Some(1.5), ""),
             (value(3).below(value(4)), Some(25.0), ""),
             (value(5).below(value(4)), Some(-25.0), ""),
+            (Value::Linear(1.0, 7.0, Box::new(value(2))), Some(15.0), ""),
+            (Value::Linear(1.0, 7.0, Box::new(value(99))), None, ""),
             (value(6).over(value(99)), None, ""),
             (Value::Best(named(&[3, 8, 5])), Some(8.0), "best of 3: cell 8"),
             (Value::Least(named(&[4, 3, 8])), Some(3.0), "least of 3: cell 3"),

@@ -358,16 +358,17 @@ fn receive(section: &Section<'_>) -> Option<ReceiveSettings> {
     let threads = section.count("receive_threads", 0, 65_536).unwrap_or(0) as u32;
     let mpps = section.ratio("receive_mpps", 1e-6, 1e6).unwrap_or(RECEIVE_MPPS);
     let knee = section.ratio("receive_knee", 0.0, 1e9).unwrap_or(0.0);
+    let chunk = section.count("receive_chunk", 1, 65_536).unwrap_or(u64::from(ReceiveSettings::CHUNK)) as u32;
     let queue = section.count("receive_queue", 1, u64::from(u32::MAX)).unwrap_or(RECEIVE_QUEUE) as u32;
     if threads == 0 {
-        for key in ["receive_mpps", "receive_knee", "receive_queue"] {
+        for key in ["receive_mpps", "receive_knee", "receive_chunk", "receive_queue"] {
             if section.has(key) {
                 section.wrong(key, "has no effect without receive_threads", "add, say, receive_threads = 16");
             }
         }
         return None;
     }
-    Some(ReceiveSettings::new(threads, mpps, knee, queue))
+    Some(ReceiveSettings::new(threads, mpps, knee, chunk, queue))
 }
 
 /// SDR-RDMA, arXiv 2505.05366, figure 16: 11.6 million packets a second of eight threads.

@@ -16,7 +16,7 @@ fn flow() -> Plan {
 }
 
 fn with(mut plan: Plan, threads: u32, queue: u32) -> Measurements {
-    plan.ports.receive = Some(ReceiveSettings::new(threads, 0.5, 0.0, queue));
+    plan.ports.receive = Some(ReceiveSettings::new(threads, 0.5, 0.0, ReceiveSettings::CHUNK, queue));
     run(&plan)
 }
 
@@ -48,7 +48,13 @@ fn work_changes_no_totals() {
 
 #[test]
 fn threads_in_a_crowd_are_slower() {
-    let per = |threads, knee| ReceiveSettings::new(threads, 1.0, knee, 1).per_packet.0;
+    let per = |threads, knee| ReceiveSettings::new(threads, 1.0, knee, 16, 1).per_packet.0;
     assert_eq!((per(1, 0.0), per(10, 0.0)), (1_000_000, 100_000));
     assert_eq!(per(100, 100.0), 20_000);
+}
+
+#[test]
+fn packets_of_short_chunks_take_longer() {
+    let per = |chunk| ReceiveSettings::new(1, 1.0, 0.0, chunk, 1).per_packet.0;
+    assert_eq!([1, 4, 16, 64].map(per), [1_500_000, 1_166_666, 1_000_000, 916_666]);
 }

@@ -280,7 +280,7 @@ fn put_ack(w: &mut Writer, ack: &Ack, (flags, number, short): (Flags, Psn, u16))
     w.u16(0);
     w.u16(short);
     w.u32(number.get());
-    w.u16(0);
+    w.put([0, ack.range]);
     w.u16(offset(ack.sack_base, number)?);
     w.u64(ack.sack.get());
     w.u16(0);
@@ -347,9 +347,9 @@ fn take_ack(reader: &mut Reader<'_>, number: Psn) -> Result<(Header, u16), WireE
     let path = PathId(reader.u32()?);
     reader.u32()?;
     let before = psn_of(reader.u32()?)?;
-    // Another kind of congestion control would have other fields. Window and penalty are not read.
+    // Another kind of congestion control would have other fields. The penalty is not read.
     let kind = reader.u8()?;
-    reader.u8()?;
+    let range = reader.u8()?;
     let base = reader.u16()?;
     let sack = SackBits::new(reader.u64()?);
     reader.u16()?;
@@ -368,7 +368,7 @@ fn take_ack(reader: &mut Reader<'_>, number: Psn) -> Result<(Header, u16), WireE
     let is_probe = first & PROBE_REPLY != 0;
     let acked = if is_probe { Psn::new(u64::from(acked)) } else { at_offset(before, acked) };
     let (cumulative, sack_base) = (at_offset(before, 1), at_offset(before, base));
-    Ok((Header::Ack(Ack { cumulative, sack_base, sack, acked, path, received, out_of_order }), standard))
+    Ok((Header::Ack(Ack { cumulative, sack_base, sack, acked, path, received, out_of_order, range }), standard))
 }
 
 /// NETH, and the flags that it says.

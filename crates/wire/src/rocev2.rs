@@ -176,6 +176,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
                         path: PathId(reader.u32()?),
                         received: reader.u32()?,
                         out_of_order: reader.u16()?,
+                        range: 0,
                     };
                     reader.zeros::<2>()?;
                     Header::Ack(ack)

@@ -36,6 +36,7 @@ fn wire_seeds() -> Vec<(String, Vec<u8>)> {
         path: PathId::new(3, 0x1234),
         received: 1000,
         out_of_order: 17,
+        range: 0,
     });
     let nack = Header::Nack(Nack {
         psn: Psn::new(5),

@@ -38,10 +38,10 @@ fn header() -> impl Strategy<Value = Header> {
         3 => (psn(), any::<u32>(), offset, 0u16..60_000).prop_map(|(psn, message, offset, length)| {
             Header::Data(Data { psn, message: MessageId(message), offset: Offset::new(offset), length, target: 0, wait: Wait::default() })
         }),
-        3 => (psn(), psn(), any::<u64>(), psn(), path(), any::<u32>(), any::<u16>()).prop_map(
-            |(cumulative, sack_base, sack, acked, path, received, out_of_order)| {
+        3 => (psn(), psn(), any::<u64>(), psn(), path(), any::<u32>(), any::<u16>(), any::<u8>()).prop_map(
+            |(cumulative, sack_base, sack, acked, path, received, out_of_order, range)| {
                 let sack = SackBits::new(sack);
-                Header::Ack(Ack { cumulative, sack_base, sack, acked, path, received, out_of_order })
+                Header::Ack(Ack { cumulative, sack_base, sack, acked, path, received, out_of_order, range })
             }
         ),
         2 => (psn(), psn(), path(), reason()).prop_map(|(psn, cumulative, path, reason)| {
@@ -117,6 +117,7 @@ fn fit(format: WireFormat, packet: Packet) -> Packet {
     if format != WireFormat::Mrc {
         flags.0 &= !Flags::ALWAYS_SKIP.0;
         match &mut header {
+            Header::Ack(ack) => ack.range = 0,
             Header::Nack(nack) => nack.reason = NackReason::Missing,
             Header::Operation { .. } | Header::Answer(_) => header = Header::Cnp,
             _ => {}
@@ -339,6 +340,7 @@ fn an_mrc_sack_looks_as_the_specification_has_it() {
             path: PathId::new(3, 0x51),
             received: 0x0a_0b0c,
             out_of_order: 7,
+            range: 5,
         })
     };
     #[rustfmt::skip]
@@ -348,7 +350,7 @@ fn an_mrc_sack_looks_as_the_specification_has_it() {
         0x03, 0x00, 0x00, 0x51, // entropy
         0x00, 0x00, 0xcd, 0xef, // source and destination context
         0x00, 0x00, 0x0f, 0xff, // cumulative
-        0x00, 0x00, 0x00, 0x03, // CC type and flags, MPR, where the bitmap begins
+        0x00, 0x05, 0x00, 0x03, // CC type and flags, MPR, where the bitmap begins
         0x80, 0, 0, 0, 0, 0, 0, 0x05,
         0, 0, 0, 7, // timestamp, packets held
         0x00, 0x0a, 0x0b, 0x0c, // no penalty, received in 256 B

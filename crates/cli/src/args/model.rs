@@ -21,6 +21,7 @@ Examples:
   strandway model sdr --vary size                               a row per size; also loss, distance, rate, sites
   strandway model sdr --vary loss --values 1e-3,1e-2            only these values
   strandway model sdr --payload 1344B --header 170B --chunk 48 --rate 1Gbps    chunks of 48 packets in frames of 1,514 B
+  strandway model sdr --chunk 16 --receive-threads 4            four threads take the packets of 400 Gb/s
   strandway model sdr --sites 4 --vary size                     a ring all-reduce between four sites
   strandway model sdr --scheme sr_nack --scheme mds:32,4 --vary rate --html rate.html";
 
@@ -86,6 +87,8 @@ pub(crate) struct SdrArgs {
     /// Cores that may encode: a code that needs more of them is never the best scheme [default: no limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=4096))]
     cores: Option<u32>,
+    #[command(flatten)]
+    receive: ReceiveArgs,
     /// A scheme to compare; may be repeated [default: sr_rto, sr_nack, xor:32,8 and mds:32,2 to mds:32,16]
     #[arg(long, value_name = "SCHEME")]
     scheme: Vec<Scheme>,
@@ -112,6 +115,20 @@ pub(crate) struct SdrArgs {
     pub(crate) quiet: bool,
 }
 
+/// The receiver's threads.
+#[derive(Debug, ClapArgs)]
+struct ReceiveArgs {
+    /// Threads of the receiver that take its packets: they may be slower than the link [default: receiving takes no time]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    receive_threads: Option<u32>,
+    /// Million packets a second that a receiving thread takes alone, with chunks of 16 packets
+    #[arg(long, value_name = "MPPS", default_value_t = Inquiry::default().receive_mpps, requires = "receive_threads")]
+    receive_mpps: f64,
+    /// Receiving threads with which each takes half as many packets as alone; 0: never
+    #[arg(long, value_name = "N", default_value_t = Inquiry::default().receive_knee, requires = "receive_threads")]
+    receive_knee: f64,
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum RuleName {
     Glass,
@@ -136,6 +153,9 @@ impl SdrArgs {
             rate: self.rate.clone(),
             encode_rate: self.encode_rate.clone(),
             cores: self.cores,
+            receive_threads: self.receive.receive_threads,
+            receive_mpps: self.receive.receive_mpps,
+            receive_knee: self.receive.receive_knee,
             rtt: self.rtt.clone(),
             distance: self.distance.clone(),
             rule: match self.rule {

@@ -1,6 +1,6 @@
 //! Control packets that wait for a port of their endpoint, oldest first.
 
-use crate::packet::Packet;
+use crate::packet::{Header, Packet};
 use std::collections::VecDeque;
 
 /// At most this many control packets wait for a port. A further one replaces the oldest, because later acknowledgements
@@ -19,6 +19,8 @@ pub(super) struct ControlQueue {
     barren: u32,
     /// The endpoint's ports that were in use at the last search.
     ports: u32,
+    /// The range of PSNs that acknowledgements announce; 0: none.
+    range: u8,
 }
 
 impl ControlQueue {
@@ -44,12 +46,22 @@ impl ControlQueue {
 
     /// Adds a packet, in place of the oldest one if the queue is full.
     #[inline]
-    pub(super) fn push(&mut self, packet: Packet) {
+    pub(super) fn push(&mut self, mut packet: Packet) {
+        if self.range > 0
+            && let Header::Ack(ack) = &mut packet.header
+        {
+            ack.range = self.range;
+        }
         if self.packets.len() >= CONTROL_MAX {
             self.pop();
         }
         self.welcome(packet.path.port());
         self.packets.push_back(packet);
+    }
+
+    /// Acknowledgements from now on announce this range of PSNs, in words of 128; 0: none.
+    pub(super) fn announce(&mut self, range: u8) {
+        self.range = range;
     }
 
     /// Adds a packet if the queue is not full.

@@ -11,6 +11,7 @@ use crate::connection::{DormantConnection, Kind};
 use crate::control_message::ControlMessage;
 use crate::packet::{ConnectionId, Flags, Header, Operation, Packet, PathId, Ports};
 use crate::path::PathSelector;
+use crate::reliability::Receiver;
 use crate::units::{Span, Time};
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -80,6 +81,9 @@ impl Endpoint {
         self.control_burst = self.control_burst.min(open.profile.transport.control_burst);
         self.nic.all |= Ports::first(open.environment.ports).control;
         let kind = self.kind(open.profile, open.environment);
+        let reliability = &kind.profile.reliability;
+        self.trackers.open(reliability.trackers(), reliability.range().unwrap_or(0));
+        self.control.announce(self.trackers.range());
         self.planes_differ |= kind.mrc.is_some();
         let sleeps = kind.sleep_after.is_some();
         *self.connections.state_mut(slot) =
@@ -322,6 +326,9 @@ impl Endpoint {
     fn leave(&mut self, slot: u32) {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };
         let (was_ready, host, is_mrc) = (connection.ready, connection.peer(), connection.mrc().is_some());
+        if self.trackers.are_limited() {
+            self.trackers.change(connection.receiver.held(), 0);
+        }
         connection.ready = false;
         if was_ready {
             self.ready.remove(slot);

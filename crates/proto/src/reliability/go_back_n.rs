@@ -244,6 +244,7 @@ impl GoBackNReceiver {
             path,
             received: self.received_bytes.div_ceil(256) as u32,
             out_of_order: 0,
+            range: 0,
         };
         let echo = Flags::NONE
             .with_if(flags.has(Flags::CE), Flags::MARKED)

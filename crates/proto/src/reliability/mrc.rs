@@ -12,13 +12,17 @@ use crate::profile::SwitchConfig;
 use crate::units::Span;
 
 /// Packets in one word of MRC's SACK bitmap; `psn_range` counts words.
-const SACK_WORD: u32 = 128;
+pub(crate) const SACK_WORD: u32 = 128;
 
 parameters! {
     /// MRC's selective acknowledgements, loss detection and retransmission timers.
     pub struct MrcSackConfig {
         /// The sender stays within this many times 128 PSNs of the oldest packet not acknowledged (MPR).
         psn_range: u32 = 8, 1.0..=255.0, "OCP MRC 1.0, samples: MPR 8";
+        /// Trackers of a receiving host: packets that all its connections may hold above their first missing one. Its
+        /// acknowledgements then carry the range of PSNs that this leaves to each connection, and senders obey it
+        /// (dynamic MPR). Zero: the range is `psn_range`, and says nothing.
+        trackers: u32 = 0, 0.0..=4294967295.0, "ours: OCP MRC 1.0 has dynamic MPR, and does not say when it changes";
         /// A packet is lost when a packet sent this many base RTTs later has arrived: the target queueing delay.
         reorder: f64 = 0.75, 0.0..=1000.0, "ours: the source leaves the criterion open; NSCC's target with trimming";
         /// The minimum of that time.
@@ -84,7 +88,8 @@ impl ReliabilityPolicy for MrcSackConfig {
         let retry = Retry::new(self.retries_linear, self.retries_exponential, self.timeout_max);
         let machine = SelectiveRepeat::build(&self.machinery(), LossDetection::Lateness, transport, environment)
             .with_lateness(self.reorder_window(environment), self.reorder_spread)
-            .with_retries(self.first_timeout(environment), retry);
+            .with_retries(self.first_timeout(environment), retry)
+            .with_dynamic_range(self.trackers > 0);
         AnyReliability::SelectiveRepeat(machine)
     }
     fn build_receiver(&self, transport: &TransportConfig, _environment: &Environment) -> AnyReceiver {
@@ -95,6 +100,9 @@ impl ReliabilityPolicy for MrcSackConfig {
     }
     fn range(&self) -> Option<u32> {
         Some(self.psn_range * SACK_WORD)
+    }
+    fn trackers(&self) -> u32 {
+        self.trackers
     }
     fn may_trim(&self, again: bool) -> bool {
         if again { self.trim_again } else { self.trim_data }

@@ -66,6 +66,10 @@ pub trait Receiver {
     }
     /// The first sequence number that is missing.
     fn cumulative(&self) -> u64;
+    /// The number of packets that it holds above the first missing one.
+    fn held(&self) -> u32 {
+        0
+    }
     /// The state that must survive a sleep; `None` while packets are missing or an answer is due.
     fn rest(&self) -> Option<Received> {
         None
@@ -152,6 +156,10 @@ impl Receiver for AnyReceiver {
     }
     fn cumulative(&self) -> u64 {
         each!(self, r => r.cumulative())
+    }
+    #[inline]
+    fn held(&self) -> u32 {
+        each!(self, r => r.held())
     }
     fn rest(&self) -> Option<Received> {
         each!(self, r => r.rest())

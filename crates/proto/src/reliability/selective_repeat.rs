@@ -9,6 +9,7 @@ mod config;
 mod detect;
 mod lateness;
 mod order;
+mod range;
 mod receiver;
 mod retries;
 
@@ -26,6 +27,7 @@ use crate::units::{Bytes, Span, Time};
 use detect::{PROBES, Probe, Recovery};
 use lateness::Lateness;
 use order::PathOrder;
+use range::Range;
 use std::collections::VecDeque;
 
 /// The smallest base RTT that the probe timer uses. Ours: a forged acknowledgement could otherwise set the base RTT to
@@ -47,7 +49,7 @@ pub struct SelectiveRepeat {
     deadline: Time,
     /// The time in which the port was paused since the oldest packet in flight was sent, at a timeout.
     paused: Span,
-    window_psn: u32,
+    range: Range,
     recover_all: bool,
     flight_max: u64,
     packet: u32,
@@ -104,7 +106,7 @@ impl SelectiveRepeat {
             rto_low_packets: config.rto_low_packets,
             deadline: Time::NEVER,
             paused: Span::ZERO,
-            window_psn: config.window_psn,
+            range: Range::fixed(config.window_psn),
             recover_all: config.recover_all,
             flight_max,
             packet: environment.packet.0.clamp(1, u64::from(u32::MAX)) as u32,
@@ -211,12 +213,12 @@ impl Reliability for SelectiveRepeat {
 
     #[inline]
     fn has_next(&self) -> bool {
-        if !self.repairs.is_empty() {
+        if self.repair_place().is_some() {
             return true;
         }
         let next = self.board.next();
         next < self.backlog.end()
-            && next - self.board.una() < u64::from(self.window_psn)
+            && next - self.board.una() < u64::from(self.range.now)
             && self.board.in_flight().0 < self.flight_max
     }
 
@@ -230,12 +232,12 @@ impl Reliability for SelectiveRepeat {
 
     #[inline]
     fn next_is_urgent(&self) -> bool {
-        self.recovery.is_some() && !self.repairs.is_empty()
+        self.recovery.is_some() && self.repair_place().is_some()
     }
 
     #[inline]
     fn next(&mut self, _: Time) -> Option<Segment> {
-        if let Some(psn) = self.repairs.pop_front() {
+        if let Some(psn) = self.take_repair() {
             return Some(Segment { again: true, ..self.backlog.segment(psn) });
         }
         let psn = self.board.next();
@@ -278,6 +280,7 @@ impl Reliability for SelectiveRepeat {
         if bits != 0 && base + 64 - u64::from(bits.leading_zeros()) > next {
             return Err(Invalid::BeyondSent);
         }
+        self.range.on_range(ack.range);
         let mut settled = Settled::default();
         if flags.has(Flags::PROBE_ANSWER) {
             // The answer to a probe describes no data packet. Its round trip is used to find losses, not for congestion
@@ -472,7 +475,7 @@ impl Reliability for SelectiveRepeat {
 
     #[inline]
     fn retry_path(&self) -> Option<PathId> {
-        let psn = *self.repairs.front()?;
+        let psn = *self.repairs.get(self.repair_place()?)?;
         self.board.get(psn).map(|sent| sent.path)
     }
 

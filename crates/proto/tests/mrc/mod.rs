@@ -3,6 +3,7 @@
 mod model;
 mod paths;
 mod ports;
+mod range;
 mod retries;
 mod state_machine;
 mod table;

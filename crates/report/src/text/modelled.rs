@@ -29,6 +29,7 @@ pub(crate) fn subject(row: &Answer, vary: Option<Vary>) -> String {
         unless(Vary::Rate, gbps(row.rate_bps as f64 / 1e9)),
         unless(Vary::Distance, format!("round trip {}", us(Some(row.rtt_us)))),
         unless(Vary::Loss, format!("loss {} of packets with {} B", probability(row.packet_loss), count(row.payload))),
+        row.receive_gbps.map(|rate| format!("received at {}", gbps(rate))),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }

@@ -1,6 +1,7 @@
 //! Turns an inquiry into quantities, quantities into the model's transfer, and the transfer into an answer.
 
 use super::{Inquiry, Scheme, best_of, ring};
+use strandway_fabric::plan::ReceiveSettings;
 use strandway_fabric::quantity::{self, QuantityError};
 use strandway_import::{Problem, Problems};
 use strandway_proto::repair::encode_cores;
@@ -38,6 +39,8 @@ pub(super) struct Question {
     data: Rate,
     one_core: Rate,
     cores: Option<u32>,
+    /// The payload that the receiver's threads take, in Gb/s.
+    receive_gbps: Option<f64>,
     samples: u32,
     seed: u64,
 }
@@ -79,6 +82,9 @@ impl Question {
         if !(inquiry.beta >= 0.0 && inquiry.beta.is_finite()) {
             refuse("--beta", "must be a number from zero on", "write, say, --beta 1");
         }
+        if let Some((key, what, remedy)) = receive_problem(inquiry) {
+            refuse(key, what, remedy);
+        }
         if inquiry.samples == 0 {
             refuse("--samples 0", "at least one all-reduce must be drawn", "write, say, --samples 20000");
         }
@@ -97,9 +103,11 @@ impl Question {
         // without bytes is one packet.
         let step = bytes.div_ceil(u64::from(sites.unwrap_or(1))).max(1);
         let chunk = u128::from(payload) * u128::from(inquiry.chunk);
+        let sent = (payload + header) as f64 * 8e6 / rate as f64;
+        let received = inquiry.receive_threads.map(|threads| receive_us(inquiry, threads));
         let transfer = Transfer {
             chunks: u128::from(step).div_ceil(chunk) as u64,
-            chunk_time: (payload + header) as f64 * inquiry.chunk as f64 * 8e6 / rate as f64,
+            chunk_time: inquiry.chunk as f64 * sent.max(received.unwrap_or(0.0)),
             rtt: rtt_us,
             loss: chunk_loss(packet_loss, inquiry.chunk),
         };
@@ -133,6 +141,7 @@ impl Question {
             data: Rate(rate).scaled(payload as f64 / (payload + header) as f64),
             one_core: Rate(one_core),
             cores: inquiry.cores,
+            receive_gbps: received.map(|us| payload as f64 * 8.0 / us / 1e3),
             samples: inquiry.samples,
             seed: inquiry.seed,
         })
@@ -206,12 +215,32 @@ impl Question {
             chunks: self.transfer.chunks,
             chunk_loss: self.transfer.loss,
             sites: self.sites,
+            receive_gbps: self.receive_gbps,
             ideal_us,
             best_mean: best_of(&able, |s| s.mean_us),
             best_p999: best_of(&able, |s| s.p999_us),
             schemes,
         }
     }
+}
+
+/// What is wrong with the receiver's threads: the flag, the mistake and the remedy.
+fn receive_problem(inquiry: &Inquiry) -> Option<(&'static str, &'static str, &'static str)> {
+    let (mpps, knee) = (inquiry.receive_mpps, inquiry.receive_knee);
+    if inquiry.receive_threads == Some(0) {
+        return Some(("--receive-threads 0", "no thread receives anything", "write, say, --receive-threads 16"));
+    }
+    if !(mpps > 0.0 && mpps.is_finite()) {
+        return Some(("--receive-mpps", "must be a number above zero", "write, say, --receive-mpps 1.456"));
+    }
+    let wrong = !(knee >= 0.0 && knee.is_finite());
+    wrong.then_some(("--receive-knee", "must be a number from zero on", "write, say, --receive-knee 124"))
+}
+
+/// The time in microseconds from one packet to the next at the receiver's threads.
+fn receive_us(inquiry: &Inquiry, threads: u32) -> f64 {
+    let chunk = u32::try_from(inquiry.chunk).unwrap_or(u32::MAX);
+    ReceiveSettings::new(threads, inquiry.receive_mpps, inquiry.receive_knee, chunk, 1).per_packet.0 as f64 / 1e6
 }
 
 /// Reads one quantity; a mistake is added to the problems.

@@ -138,6 +138,27 @@ pub(super) fn maintenance(table: &mut Table) {
     }
 }
 
+/// A receiver's trackers: the fewer there are, the smaller is the range of PSNs that it announces (dynamic MPR).
+pub(super) fn ranges(table: &mut Table) {
+    table.section(
+        "Trackers: the same incast, whose receiver announces smaller ranges of PSNs the fewer trackers it has",
+    );
+    for (id, what, trackers) in [
+        ("none", "a fixed range of 1,024", "0"),
+        ("1024", "1,024 trackers", "1024"),
+        ("256", "256 trackers: 128 at all times", "256"),
+    ] {
+        let cell = Cell::new(INCAST).seeds(3).set("profile.mrc_sack.trackers", trackers);
+        for (last, name, unit, key) in [
+            ("/slowest", "slowest flow", "us", "fct_us.max"),
+            ("/again", "sent again", "packets", "packets.retransmitted"),
+        ] {
+            let id = format!("trackers/{id}{last}");
+            table.row(RowSpec::new(id, format!("{what}, {name}"), unit, Value::Of(cell.clone(), key)));
+        }
+    }
+}
+
 /// A cluster of the size that the paper names: more than 100,000 GPUs below two tiers of switches.
 pub(super) fn cluster(table: &mut Table) {
     table.section("131,072 NICs, two tiers of 6,144 switches: permutation of 64 KiB; a plane is silent, and stays so");

@@ -91,6 +91,7 @@ fn bodies() -> impl Strategy<Value = Body> {
             path: PathId(path),
             received,
             out_of_order,
+            range: 0,
         })
     });
     let reasons = [NackReason::Missing, NackReason::BeyondWindow, NackReason::Fatal, NackReason::default()];

@@ -246,6 +246,7 @@ pub fn interpret(
                 path: PathId::default(),
                 received: if nscc == Nscc::default() { next.get() } else { nscc.received },
                 out_of_order: nscc.out_of_order,
+                range: 0,
             };
             let flags = Flags::NONE
                 .with_if(ack.marked, Flags::MARKED)

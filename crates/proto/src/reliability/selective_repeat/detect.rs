@@ -97,7 +97,7 @@ impl SelectiveRepeat {
         if let Some(recovery) = &mut self.recovery {
             recovery.bound = self.highest;
         }
-        self.recover(Bytes(window.0.max(u64::from(self.window_psn) * u64::from(self.packet))));
+        self.recover(Bytes(window.0.max(u64::from(self.range.most) * u64::from(self.packet))));
     }
 
     pub(super) fn detect_by_reordering(&mut self, now: Time, ack: &Ack, flags: Flags, window: Bytes) {

@@ -95,6 +95,7 @@ impl SelectiveReceiver {
             path,
             received: self.received(),
             out_of_order: self.bitmap.count().min(0xffff) as u16,
+            range: 0,
         };
         let echo = Flags::NONE
             .with_if(flags.has(Flags::CE), Flags::MARKED)
@@ -191,6 +192,11 @@ impl Receiver for SelectiveReceiver {
 
     fn cumulative(&self) -> u64 {
         self.bitmap.base()
+    }
+
+    #[inline]
+    fn held(&self) -> u32 {
+        self.bitmap.count()
     }
 
     fn rest(&self) -> Option<Received> {

@@ -121,6 +121,7 @@ impl Session {
             path: ocp::path_of(sack.entropy),
             received: sack.received,
             out_of_order: sack.out_of_order,
+            range: sack.range,
         };
         (ack, flags.with_if(answer, Flags::PROBE_ANSWER).with_if(retransmission, Flags::RETRANSMITTED))
     }

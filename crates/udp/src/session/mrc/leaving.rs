@@ -60,7 +60,7 @@ impl Session {
                     entropy: ocp::entropy_of(ack.path),
                     queues: mrc.queues.map(|queue| queue as u16),
                     cumulative,
-                    range: 0,
+                    range: { ack.range },
                     base: above(ack.sack_base, cumulative),
                     bits: { ack.sack }.get(),
                     tick: if is_probe {

@@ -88,6 +88,7 @@ fn packets_that_uet_lacks_and_numbers_that_do_not_fit_are_refused() {
         path: PathId(0),
         received: 0,
         out_of_order: 0,
+        range: 0,
     };
     let fatal = packet::Nack { psn: Psn::new(0), cumulative: Psn::new(0), path: PathId(0), reason: NackReason::Fatal };
     for header in [Header::Cnp, Header::Ack(ack), Header::Nack(fatal), data(0, 1 << 32, 8), data(0, 8, 1 << 14)] {
@@ -151,6 +152,7 @@ fn packets() -> impl Strategy<Value = (Packet, u64, u64)> {
                 path: PathId(0),
                 received,
                 out_of_order,
+                range: 0,
             };
             (packet(Header::Ack(header), flags), 0, next)
         });
