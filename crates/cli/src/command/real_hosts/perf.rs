@@ -174,7 +174,7 @@ fn client(args: &PerfClientArgs) -> Result<(), Failure> {
     let whole = whole.map_err(failure)?;
     outputs.show(&last_line(&whole));
     if finds {
-        outputs.show(&format!("payload {} B, the largest that passes\n", whole.payload));
+        outputs.show(&format!("full packets had {} B of payload\n", whole.payload));
     }
     outputs.json(|| json(args, profile, &whole, &seconds))
 }
