@@ -229,6 +229,7 @@ impl Approximation {
         }
         ApproximateFacts {
             divisors: runs.iter().filter(|run| !run.sample.again).map(|run| run.sample.divisor).collect(),
+            seeds: 1 + u32::from(runs.iter().any(|run| run.sample.again)),
             rails: self.base.rails,
             replicas: self.base.replicas,
             packet_hops: hops,

@@ -98,7 +98,7 @@ fn every_form_of_a_report_says_that_it_is_approximate_and_nothing_that_is_not_kn
     assert!(report.load.links.is_empty() && report.classes.is_empty() && report.packets.sent == 0);
     for shown in [text::report(&report), markdown::report(&report), html::report(&report)] {
         assert!(shown.contains("approximate: 3 runs simulate 1/2, 1/3 and 1/4 of the bytes"), "{shown}");
-        assert!(shown.contains("with two seeds") && shown.contains("of chance (another seed)"), "{shown}");
+        assert!(shown.contains("the last one with 2 seeds") && shown.contains("of chance (another seed)"), "{shown}");
         assert!(shown.contains("one rail of 8"), "{shown}");
         assert!(!shown.contains("flows finished") && !shown.contains("packets sent"), "{shown}");
     }

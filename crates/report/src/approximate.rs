@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub struct ApproximateFacts {
     /// The numbers by which the runs divide bytes and computation, the smallest first.
     pub divisors: Vec<u64>,
+    /// With how many seeds the smallest run was simulated.
+    pub seeds: u32,
     /// Of this number of rails one was simulated.
     pub rails: u32,
     /// Of this number of data-parallel replicas one was simulated.
@@ -60,10 +62,14 @@ impl ApproximateFacts {
         }
         let share = self.packet_hops as f64 / self.whole_packet_hops.max(1) as f64;
         let mut all = vec![format!(
-            "approximate: {} runs simulate {}, the last one with two seeds: {} packet hops, {} of the whole run's; times are \
-             extrapolated to the whole",
-            self.divisors.len(),
+            "approximate: {} {}{}: {} packet hops, {} of the whole run's; times are extrapolated to the whole",
+            if self.divisors.len() == 1 {
+                "one run simulates".to_string()
+            } else {
+                format!("{} runs simulate", self.divisors.len())
+            },
             parts.join(", "),
+            if self.seeds > 1 { format!(", the last one with {} seeds", self.seeds) } else { String::new() },
             count(self.packet_hops),
             percent(share)
         )];
