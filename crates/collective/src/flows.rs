@@ -143,13 +143,27 @@ pub struct Flows<'a> {
     /// The next flow with a start time, and the end of this host's range of such flows.
     next: u32,
     end: u32,
+    /// `None` until a trigger fires.
+    triggers: Option<Box<Triggers>>,
+    actions: VecDeque<Action>,
+    /// Flows of this host that have not finished.
+    left: u32,
+    /// `None` until there is a request.
+    reads: Option<Box<Reads>>,
+}
+
+/// What a host knows of triggers.
+#[derive(Debug, Default)]
+struct Triggers {
     /// Triggers that have fired at least once: the number of the trigger, and how many more times it must fire.
     counts: Vec<(u32, u32)>,
     /// Flows that a trigger has released, with the time at which each is posted, in order.
     released: Vec<(Time, u32)>,
-    actions: VecDeque<Action>,
-    /// Flows of this host that have not finished.
-    left: u32,
+}
+
+/// The reads of a host.
+#[derive(Debug, Default)]
+struct Reads {
     /// This host's requests to read, by their connection, with the number of each.
     reading: BTreeMap<u32, (Reader<u32>, BTreeMap<u32, u32>)>,
     /// Requests to read from this host, by their connection, with the number of the next.
@@ -162,18 +176,7 @@ impl<'a> Flows<'a> {
         let next = table.bounds[host.0 as usize];
         let end = table.bounds[host.0 as usize + 1];
         let left = table.counts[host.0 as usize];
-        Flows {
-            table,
-            host,
-            next,
-            end,
-            counts: Vec::new(),
-            released: Vec::new(),
-            actions: VecDeque::new(),
-            left,
-            reading: BTreeMap::new(),
-            answering: BTreeMap::new(),
-        }
+        Flows { table, host, next, end, triggers: None, actions: VecDeque::new(), left, reads: None }
     }
 
     /// The start time of the next flow that waits only for its time.
@@ -185,6 +188,12 @@ impl<'a> Flows<'a> {
             Start::At(at) => at,
             Start::On(..) | Start::Asked(_) | Start::Program => Time::NEVER,
         }
+    }
+
+    /// When the next flow is posted that a trigger has released.
+    fn released_at(&self) -> Time {
+        let first = self.triggers.as_ref().and_then(|triggers| triggers.released.first());
+        first.map_or(Time::NEVER, |released| released.0)
     }
 
     fn post(&self, flow: u32) -> Action {
@@ -201,15 +210,26 @@ impl<'a> Flows<'a> {
             return self.actions.push_back(action);
         }
         let connection = self.table.plan.flows[flow as usize].connection;
+        let reading = &mut self.reads.get_or_insert_default().reading;
         let (reader, numbers) =
-            self.reading.entry(connection).or_insert_with(|| (Reader::new(ReadLimits::DEFAULT), BTreeMap::new()));
+            reading.entry(connection).or_insert_with(|| (Reader::new(ReadLimits::DEFAULT), BTreeMap::new()));
         let number = reader.ask(flow);
         numbers.insert(flow, number);
         self.send_requests(connection);
     }
 
+    /// This host's requests to read on a connection, with their numbers.
+    fn reading(&mut self, connection: u32) -> Option<&mut (Reader<u32>, BTreeMap<u32, u32>)> {
+        self.reads.as_mut()?.reading.get_mut(&connection)
+    }
+
+    /// The requests to read from this host on a connection, with the number of the next.
+    fn answering(&mut self, connection: u32) -> Option<&mut (Target<u32>, u32)> {
+        self.reads.as_mut()?.answering.get_mut(&connection)
+    }
+
     fn send_requests(&mut self, connection: u32) {
-        while let Some((reader, _)) = self.reading.get_mut(&connection)
+        while let Some((reader, _)) = self.reading(connection)
             && let Some(&request) = reader.poll_request().and_then(|number| reader.get(number))
         {
             let action = self.post(request);
@@ -220,7 +240,7 @@ impl<'a> Flows<'a> {
     /// The answer to a request of this host is here.
     fn finish_read(&mut self, request: u32) {
         let connection = self.table.plan.flows[request as usize].connection;
-        if let Some((reader, numbers)) = self.reading.get_mut(&connection)
+        if let Some((reader, numbers)) = self.reading(connection)
             && let Some(number) = numbers.remove(&request)
         {
             reader.finish(number);
@@ -232,7 +252,8 @@ impl<'a> Flows<'a> {
     fn handle_request(&mut self, request: u32, answer: u32) {
         let flows = &self.table.plan.flows;
         let connection = flows[request as usize].connection;
-        let (target, next) = self.answering.entry(connection).or_insert_with(|| (Target::new(ReadLimits::DEFAULT), 0));
+        let answering = &mut self.reads.get_or_insert_default().answering;
+        let (target, next) = answering.entry(connection).or_insert_with(|| (Target::new(ReadLimits::DEFAULT), 0));
         let verdict = target.handle_request(*next);
         assert!(verdict == Verdict::Answer, "readers keep to the same limits");
         *next = next.wrapping_add(1);
@@ -241,7 +262,7 @@ impl<'a> Flows<'a> {
     }
 
     fn send_answers(&mut self, connection: u32) {
-        while let Some((target, _)) = self.answering.get_mut(&connection)
+        while let Some((target, _)) = self.answering(connection)
             && let Some(answer) = target.poll_answer()
         {
             let action = self.post(answer);
@@ -252,7 +273,7 @@ impl<'a> Flows<'a> {
     /// The reader has an answer of this host.
     fn finish_answer(&mut self, request: u32, bytes: u64) {
         let connection = self.table.plan.flows[request as usize].connection;
-        if let Some((target, _)) = self.answering.get_mut(&connection) {
+        if let Some((target, _)) = self.answering(connection) {
             target.finish(bytes);
             self.send_answers(connection);
         }
@@ -273,14 +294,15 @@ impl<'a> Flows<'a> {
     /// A trigger was fired. After the last firing that it needs, its flows begin.
     fn fire(&mut self, now: Time, trigger: u32) {
         let plan = self.table.plan;
-        let at = match self.counts.binary_search_by_key(&trigger, |c| c.0) {
+        let triggers = self.triggers.get_or_insert_default();
+        let at = match triggers.counts.binary_search_by_key(&trigger, |c| c.0) {
             Ok(at) => at,
             Err(at) => {
-                self.counts.insert(at, (trigger, plan.triggers[trigger as usize].needed.max(1)));
+                triggers.counts.insert(at, (trigger, plan.triggers[trigger as usize].needed.max(1)));
                 at
             }
         };
-        let needed = &mut self.counts[at].1;
+        let needed = &mut triggers.counts[at].1;
         if *needed == 0 {
             return;
         }
@@ -293,8 +315,8 @@ impl<'a> Flows<'a> {
             let source = self.table.source(flow);
             if source == self.host {
                 let due = (now + delay, flow);
-                let place = self.released.partition_point(|r| *r < due);
-                self.released.insert(place, due);
+                let place = triggers.released.partition_point(|r| *r < due);
+                triggers.released.insert(place, due);
             } else {
                 let at = now + delay + self.table.news(self.host, source);
                 let order = 2 * plan.flows.len() as u32 + flow;
@@ -348,7 +370,7 @@ impl Application for Flows<'_> {
 
     fn handle_timeout(&mut self, now: Time) {
         // One flow per call: its packets leave before the next flow is posted.
-        if self.next_start() <= now && self.released.first().is_none_or(|r| r.0 > now) {
+        if self.next_start() <= now && self.released_at() > now {
             let flow = self.table.starts[self.next as usize];
             self.next += 1;
             self.begin_flow(flow);
@@ -364,17 +386,18 @@ impl Application for Flows<'_> {
                 }
                 return Some(action);
             }
-            let &(at, flow) = self.released.first()?;
+            let released = &mut self.triggers.as_mut()?.released;
+            let &(at, flow) = released.first()?;
             if at > now {
                 return None;
             }
-            self.released.remove(0);
+            released.remove(0);
             self.begin_flow(flow);
         }
     }
 
     fn poll_timeout(&self) -> Time {
-        self.next_start().min(self.released.first().map_or(Time::NEVER, |r| r.0))
+        self.next_start().min(self.released_at())
     }
 
     fn owns(&self, message: MessageId) -> bool {
