@@ -152,7 +152,7 @@ pub struct Flows<'a> {
     reads: Option<Box<Reads>>,
 }
 
-/// What a host knows of triggers.
+/// The triggers that a host knows.
 #[derive(Debug, Default)]
 struct Triggers {
     /// Triggers that have fired at least once: the number of the trigger, and how many more times it must fire.

@@ -78,8 +78,8 @@ pub struct Shared {
     pub threads: u32,
     /// How often all threads met.
     pub meetings: u64,
-    /// Between two meetings, one thread has more packet hops than each other one: the sum of these hops. The time of a
-    /// run is about that of so many hops.
+    /// Between two meetings, one thread has more packet hops than each other one: the sum of these hops. A run takes
+    /// about as long as one thread would take for them.
     pub longest: u64,
     /// The packets that went from a part of the fabric of one thread to that of another.
     pub crossed: u64,

@@ -124,7 +124,7 @@ fn a_short_run_is_simulated_as_a_whole() {
 }
 
 #[test]
-fn what_smaller_runs_cannot_stand_for_is_simulated_as_a_whole() {
+fn jobs_for_which_smaller_runs_cannot_stand_are_simulated_as_a_whole() {
     let beside = "[[workload]]\nkind = \"permutation\"\nsize = \"1 MB\"\n";
     for (text, sets, why) in [
         (format!("{FABRIC}{JOB}{beside}"), &["run.approximate=[2, 3, 4]"][..], "nothing beside"),

@@ -94,7 +94,7 @@ impl Spent {
 
     /// Called on the reading at a message's beginning, when its last packet has been sent for the first time; `sent` is
     /// the reading of that moment. From then on, all its times but recovery and timeout count as waiting for
-    /// acknowledgements ([`Doing::Tail`]). What is left here, and the span that is returned, are enough for
+    /// acknowledgements ([`Doing::Tail`]). The rest here, and the span that is returned, are enough for
     /// [`Spent::with_tail`]: one reading is kept instead of two.
     pub fn turn_to_tail(&mut self, sent: &Spent) -> Span {
         let mut others = Span::ZERO;

@@ -165,16 +165,16 @@ impl Notes {
 }
 
 /// The meetings of threads, with what each did before.
-struct Meeting {
+struct CountingBarrier {
     barrier: Barrier,
     hops: Notes,
     shared: Mutex<Shared>,
 }
 
-impl Meeting {
-    fn new(slices: usize) -> Meeting {
+impl CountingBarrier {
+    fn new(slices: usize) -> CountingBarrier {
         let shared = Shared { threads: slices as u32, ..Shared::default() };
-        Meeting { barrier: Barrier::new(slices), hops: Notes::new(slices), shared: Mutex::new(shared) }
+        CountingBarrier { barrier: Barrier::new(slices), hops: Notes::new(slices), shared: Mutex::new(shared) }
     }
 
     /// Waits for all threads; false if the meeting is broken. Two meetings in a row have different turns.
@@ -200,7 +200,7 @@ impl Meeting {
 fn run_in_phases(slices: &mut [Slice<'_>], limit: u64, control: &Control) -> Shared {
     let mailboxes = Mailboxes::new(slices.len());
     let notes = Notes::new(slices.len());
-    let meeting = Meeting::new(slices.len());
+    let meeting = CountingBarrier::new(slices.len());
     let work = |index: usize, slice: &mut Slice<'_>| -> Option<()> {
         let _attendance = meeting.barrier.enter();
         let mut turn = 0;
@@ -255,7 +255,7 @@ fn run_in_phases(slices: &mut [Slice<'_>], limit: u64, control: &Control) -> Sha
 fn run_side_by_side(slices: &mut [Slice<'_>], limit: u64, control: &Control) -> Shared {
     let mailboxes = Mailboxes::new(slices.len());
     let next = Notes::new(slices.len());
-    let meeting = Meeting::new(slices.len());
+    let meeting = CountingBarrier::new(slices.len());
     let work = |index: usize, slice: &mut Slice<'_>| {
         let _attendance = meeting.barrier.enter();
         let (mut turn, mut over, mut mailed) = (0, false, u64::MAX);

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_threads_share_does_not_depend_on_their_speed() {
+    fn the_division_of_work_does_not_depend_on_the_speed_of_threads() {
         assert_eq!(model(BUSY, 4).shared, model(BUSY, 4).shared);
     }
 

@@ -36,7 +36,7 @@ fn senders_stay_within_the_range_that_the_receiver_announces() {
     let most = |outcome: &pair_support::Outcome| outcome.acks().map(|(_, ack)| ack.out_of_order).max();
     let bound = pair_support::check(&world(512), "", "delivered 16000");
     assert!(most(&bound) < most(&free), "{:?} and {:?} packets held", most(&bound), most(&free));
-    // What the sender has heard by connection: the first PSN that is missing, and the range.
+    // By connection, as the sender has heard: the first PSN that is missing, and the range.
     let mut heard: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
     let mut under_way = bound.acks().collect::<Vec<_>>().into_iter().peekable();
     let (mut limited, mut checked) = (0, 0);
