@@ -41,8 +41,8 @@ struct Watch {
     raised: RefCell<Option<PyErr>>,
     looked: Cell<Instant>,
     progress: Option<Py<PyAny>>,
-    /// The progress of the last report.
-    last: Cell<(u64, u64)>,
+    /// The progress of the last report; `None` before the transfer has begun.
+    last: Cell<Option<(u64, u64)>>,
 }
 
 impl Watch {
@@ -55,14 +55,15 @@ impl Watch {
             self.looked.set(Instant::now());
             self.note(Python::attach(|py| py.check_signals()));
             // A batch of files may take long: `progress` ends the transfer in its middle, too.
-            let (done, all) = self.last.get();
-            self.report(done, all);
+            if let Some((done, all)) = self.last.get() {
+                self.report(done, all);
+            }
         }
         self.raised.borrow().is_some()
     }
 
     fn report(&self, done: u64, all: u64) {
-        self.last.set((done, all));
+        self.last.set(Some((done, all)));
         if let Some(progress) = &self.progress {
             self.note(Python::attach(|py| progress.call1(py, (done, all)).map(drop)));
         }

@@ -19,7 +19,7 @@ fn world(trackers: u32) -> World {
         // A late packet is no loss.
         config.reorder = 100.0;
         config.timeout = Span::from_ms(10);
-        profile.congestion = CongestionConfig::Fixed(FixedConfig { window_bdp: 10.0, ..FixedConfig::default() });
+        profile.congestion = CongestionConfig::Fixed(FixedConfig { window_bdp: 10.0 });
     });
     world.environment.uplinks = [16, 0];
     world.detour = |packet| match packet.header {
