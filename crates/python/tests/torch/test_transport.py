@@ -68,6 +68,13 @@ def _native_threads():
     return names.count("strandway")
 
 
+def _await_native_threads(count):
+    until = time.monotonic() + 60
+    while _native_threads() != count:
+        assert time.monotonic() < until, f"{_native_threads()} threads of movers, not {count}"
+        time.sleep(0.001)
+
+
 def _python_threads():
     return [thread.name for thread in threading.enumerate()].count("strandway-transport")
 
@@ -77,13 +84,12 @@ def test_no_thread_outlives_the_last_transport():
     for _ in range(20):
         one, other = a_pair()
         one.close()
-        assert _native_threads() == native + 1 and _python_threads() == python + 1
+        # A thread has its name when it has run for the first time.
+        _await_native_threads(native + 1)
+        assert _python_threads() == python + 1
         other.close()
         assert _python_threads() == python
-        until = time.monotonic() + 60
-        while _native_threads() != native:
-            assert time.monotonic() < until, "the mover's thread ends"
-            time.sleep(0.001)
+        _await_native_threads(native)
 
 
 def test_ranges_of_both_sides():
