@@ -243,7 +243,8 @@ fn mixes(table: &mut Table) {
     }
 }
 
-/// ATP's server load over that which follows from the share of refused fragments: `(1 - f) + f W` with `W` workers.
+/// The load of ATP's server, divided by the load that its refusals predict: `(1 - f) + f W` for a share `f` of refused
+/// fragments and `W` workers.
 fn load_law(cell: &Cell, workers: u32) -> Value {
     let refused = Value::Of(cell.clone(), "switch.all.refused_share");
     Value::Of(cell.clone(), LOAD).over(Value::Linear(1.0, f64::from(workers) - 1.0, Box::new(refused)))

@@ -224,7 +224,7 @@ impl Question {
     }
 }
 
-/// What is wrong with the receiver's threads: the flag, the mistake and the remedy.
+/// A mistake in the values of the receiver's threads: the flag, the reason and the remedy.
 fn receive_problem(inquiry: &Inquiry) -> Option<(&'static str, &'static str, &'static str)> {
     let (mpps, knee) = (inquiry.receive_mpps, inquiry.receive_knee);
     if inquiry.receive_threads == Some(0) {
