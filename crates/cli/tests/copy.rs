@@ -104,6 +104,14 @@ fn a_directory_is_copied_and_reported_as_json() {
     assert!(same.success());
     let second = report(&run());
     assert_eq!((second["files"]["there"].as_u64(), second["bytes"]["sent"].as_u64()), (Some(2), Some(0)));
+    // Blocks of 4 MiB past the page cache, and the rest of the file through it.
+    let there = folder.there().join("direct");
+    fs::create_dir(&there).expect("a folder");
+    let serve = ["--serve", &there.display().to_string(), "--plane", "[::1]:0", "--direct"];
+    let server = Server::of(&mut strandway(&serve)).expect("it serves");
+    report(&strandway(&[&source, &server.place, "--json", "-"]).output().expect("it runs"));
+    let read = |path: PathBuf| fs::read(path).expect("a file");
+    assert!(read(there.join("here/a")) == read(folder.0.join("here/a")), "the same bytes");
 }
 
 #[test]

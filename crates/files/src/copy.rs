@@ -8,9 +8,10 @@
 //! sends only the missing blocks.
 //!
 //! Disks are slow and block, so on either side each copy has a thread of its own for the disk. The calling thread works
-//! on the sockets.
+//! on the sockets. A large block is hashed by one more thread while it is written.
 
 mod client;
+mod contents;
 mod digest;
 mod disk;
 mod exclude;
@@ -23,6 +24,7 @@ mod receiver;
 mod remover;
 mod sender;
 mod server;
+mod spare;
 mod target;
 mod target_tree;
 mod tree;
@@ -235,18 +237,18 @@ impl Letters {
         }
     }
 
-    /// An operation has ended; gives its memory back.
+    /// An operation has ended. Returns its memory, if it was the oldest one of these letters.
     ///
     /// # Errors
     /// If its memory is in use.
-    pub fn sent(&mut self, node: &mut Node, operation: Operation) -> Result<(), Error> {
-        if let Some(&(first, region)) = self.sending.front()
-            && first == operation
-        {
-            self.sending.pop_front();
-            node.deregister(region)?;
+    pub fn sent(&mut self, node: &mut Node, operation: Operation) -> Result<Option<Vec<u8>>, Error> {
+        match self.sending.front() {
+            Some(&(first, region)) if first == operation => {
+                self.sending.pop_front();
+                node.deregister(region).map(Some)
+            }
+            _ => Ok(None),
         }
-        Ok(())
     }
 
     /// The connection is closed: gives all memory back.

@@ -55,8 +55,11 @@ struct Serving {
 
 impl Serving {
     fn new(config: &Config, directory: &Path) -> Serving {
+        Serving::of(config, Server::open(directory).expect("a directory"))
+    }
+
+    fn of(config: &Config, mut server: Server) -> Serving {
         let mut node = Node::bind(config.clone()).expect("sockets");
-        let mut server = Server::open(directory).expect("a directory");
         let address = v6(node.addresses().expect("bound")[0]);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
@@ -229,12 +232,22 @@ fn interrupted(config: &Config, at: SocketAddrV6, file: &Path, stop: impl FnMut(
 
 #[test]
 fn a_copy_goes_on_where_its_client_or_its_server_stopped() {
+    copies_go_on(false);
+}
+
+#[test]
+fn a_copy_past_the_page_cache_goes_on_where_its_client_or_its_server_stopped() {
+    copies_go_on(true);
+}
+
+fn copies_go_on(direct: bool) {
     const SIZE: usize = 6_000_001;
     let source = Folder::new();
     let file = source.file("large", &pattern(1, SIZE));
     let target = Folder::new();
     let config = config("sdr_mds", 1);
-    let mut server = Some(Serving::new(&config, &target.0));
+    let serve = || Serving::of(&config, Server::open(&target.0).expect("a directory").direct(direct));
+    let mut server = Some(serve());
     let at = |server: &Option<Serving>| server.as_ref().expect("it serves").address;
     // First the client is stopped.
     let stop = AtomicBool::new(false);
@@ -258,7 +271,7 @@ fn a_copy_goes_on_where_its_client_or_its_server_stopped() {
     let mut bytes = fs::read(&part).expect("a file");
     bytes[100_000] ^= 1;
     fs::write(&part, bytes).expect("a file");
-    let server = Serving::new(&config, &target.0);
+    let server = serve();
     let summary = run(&config, server.address, &[file], &options(), || false, |_| {}).expect("it copies");
     assert!(summary.resumed_bytes > SIZE as u64 / 4 - 65_536, "{summary:?}");
     assert_eq!(summary.resumed_bytes + summary.status.bytes_sent, SIZE as u64);

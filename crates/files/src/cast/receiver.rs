@@ -337,7 +337,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
                 buffer.truncate(bytes);
                 self.busy[usize::from(slot)] = true;
                 self.bytes += bytes as u64;
-                self.work(Work::Parcel { slot, bytes: buffer, rebuilt: 0 })
+                self.work(Work::Parcel { slot, bytes: buffer, from: 0, rebuilt: 0 })
             }
             // The sender notices it, too, and forms another team.
             Err((_, GroupError::Dead { rank })) if rank != 0 => Ok(()),

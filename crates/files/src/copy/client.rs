@@ -173,7 +173,8 @@ pub fn copy_request(
     let connection = node.connect(peer)?;
     let controls = Letters::new(node, connection);
     let slot_bytes = parcel_bytes(options.block);
-    let mut copying = Copying { connection, controls, memory: None, slot_bytes, held: VecDeque::new() };
+    let mut copying =
+        Copying { connection, controls, memory: None, slot_bytes, done: Arc::default(), held: VecDeque::new() };
     let copied = match copying.run(node, tree, request, &stop, each) {
         // The connection has just ended; the reason is in a completion that still waits.
         Err(CopyError::Call(Error::NoConnection | Error::NotConnected)) => Err(why(node, connection)),
@@ -203,6 +204,8 @@ struct Copying {
     /// The server's memory, from its welcome.
     memory: Option<RemoteRegion>,
     slot_bytes: u64,
+    /// Memory of parcels that were sent.
+    done: Arc<Done>,
     /// Parcels that wait because of the rate limit.
     held: VecDeque<(u16, Vec<u8>)>,
 }
@@ -236,7 +239,8 @@ impl Copying {
         let waker = node.waker()?;
         let sender = Sender::new(tree, (options.block, slots.min(options.slots)), options.dry_run, orders);
         let sender = sender.deleting(options.delete);
-        sender.done().telling.store(request.files, Ordering::Relaxed);
+        self.done = sender.done();
+        self.done.telling.store(request.files, Ordering::Relaxed);
         let telling = Telling { began: Instant::now(), bytes, files, done: sender.done(), wire };
         let thread = std::thread::Builder::new().name("copy".into()).spawn(move || {
             let ended = sender.run(&heard, || waker.wake());
@@ -374,7 +378,9 @@ impl Copying {
                 message.map(|message| Some((part, message))).map_err(CopyError::Malformed)
             }
             Completion::Sent { operation, .. } => {
-                self.controls.sent(node, operation)?;
+                let parcel = |memory: &Vec<u8>| memory.capacity() as u64 >= self.slot_bytes;
+                let memory = self.controls.sent(node, operation)?.filter(parcel);
+                memory.into_iter().for_each(|memory| self.done.spare.give(memory));
                 Ok(None)
             }
             Completion::Closed { reason, .. } => Err(CopyError::Closed(reason)),

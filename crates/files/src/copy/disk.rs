@@ -17,8 +17,10 @@ pub enum Work {
     Parcel {
         /// Its slot.
         slot: u16,
-        /// Its pieces.
+        /// Its pieces, behind `from` bytes of no meaning.
         bytes: Vec<u8>,
+        /// Where the pieces begin.
+        from: usize,
         /// Payload that was rebuilt from parity so far, in bytes: for the client's counters.
         rebuilt: u64,
     },
@@ -52,8 +54,11 @@ pub fn work(mut receiver: Receiver, list: &mpsc::Receiver<Work>, tell: impl Fn(D
                 }
                 Err(_) => return tell(DiskEvent::Broken),
             },
-            Work::Parcel { slot, bytes, rebuilt } => {
-                let Ok(results) = receiver.take(&bytes) else { return tell(DiskEvent::Broken) };
+            Work::Parcel { slot, bytes, from, rebuilt } => {
+                let Ok(results) = receiver.take(bytes.get(from..).unwrap_or_default()) else {
+                    return tell(DiskEvent::Broken);
+                };
+                receiver.give_back(bytes);
                 tell(DiskEvent::Freed(slot));
                 let mut results = results.chunks(RESULTS_MAX);
                 let mut freed = vec![slot];

@@ -6,8 +6,10 @@ use super::journal::Source;
 use super::message::{Answer, Entry, Kind, Malformed, Message, Piece, RUNS_MAX, Results, SIZE_MAX};
 use super::names;
 use super::server::Allowed;
+use super::spare::Spare;
 use super::target::{Partial, Target};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The most files of a client that were offered and are not finished; ours. A client that offers more breaks the
@@ -65,6 +67,8 @@ pub struct Receiver {
     /// Written completely, and without their names yet.
     finished: Vec<(u32, Partial)>,
     results: Results,
+    /// Memory of parcels that are written.
+    spare: Arc<Spare>,
 }
 
 impl Receiver {
@@ -87,12 +91,25 @@ impl Receiver {
             batch_max,
             finished,
             results,
+            spare: Arc::default(),
         }
     }
 
     /// Its client may do this, too.
     pub(super) fn allowing(self, allowed: Allowed) -> Receiver {
         Receiver { allowed, ..self }
+    }
+
+    /// Memory for parcels.
+    pub(super) fn spare(&self) -> Arc<Spare> {
+        self.spare.clone()
+    }
+
+    /// The memory of a parcel that is written. Parcels for many receivers bring their own.
+    pub(super) fn give_back(&self, parcel: Vec<u8>) {
+        if !self.shared {
+            self.spare.give(parcel);
+        }
     }
 
     /// A receiver that shares its parcels with others; it takes only the files that were offered to it.

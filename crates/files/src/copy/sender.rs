@@ -2,13 +2,16 @@
 //! answers. No sockets here.
 
 use super::CopyError;
+use super::contents::append;
 use super::digest;
 use super::file_error::FileError;
 use super::message::{Answer, ENTRIES_MAX, Entry, Kind, MESSAGE_MAX, Malformed, Message, PIECE_END, PIECE_HEAD, Piece};
+use super::spare::Spare;
 use super::tree::{Item, Tree, modified};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -42,6 +45,8 @@ pub struct Done {
     pub telling: AtomicBool,
     /// The news of files that nobody has taken.
     pub news: Mutex<Vec<FileNews>>,
+    /// Memory for parcels.
+    pub(super) spare: Spare,
 }
 
 /// The fate of a file.
@@ -216,6 +221,7 @@ impl Sender {
                     wake();
                     continue;
                 }
+                self.done.spare.give(parcel);
                 self.free.push(slot);
             }
             wake();
@@ -394,7 +400,7 @@ impl Sender {
     /// nothing is wanted.
     fn parcel(&mut self) -> (Vec<u8>, u64) {
         let room = parcel_bytes(self.block) as usize;
-        let (mut parcel, mut payload) = (Vec::new(), 0);
+        let (mut parcel, mut payload) = (self.done.spare.take(room), 0);
         loop {
             if self.reading.is_none() {
                 let Some((id, runs)) = self.wanted.pop_front() else { break };
@@ -522,25 +528,25 @@ impl Reading {
                 self.runs.pop_front();
             }
             let wanted = self.runs.front().is_some_and(|&(first, _)| self.next >= u64::from(first));
-            let bytes = if wanted {
+            let buffer = if wanted {
                 let start = parcel.len() + PIECE_HEAD;
                 if start + length > room {
                     return Ok((added, false));
                 }
                 Piece::Block { id: self.id, offset, bytes: &[] }.put(parcel);
                 parcel[start - 4..].copy_from_slice(&(length as u32).to_be_bytes());
-                parcel.resize(start + length, 0);
                 added += length as u64;
-                &mut parcel[start..]
+                &mut *parcel
             } else {
                 // The server has this block; its digest is part of the file's hash.
-                skipped.resize(length, 0);
-                &mut skipped[..]
+                skipped.clear();
+                &mut skipped
             };
-            self.file.read_exact_at(bytes, offset).map_err(|error| match error.kind() {
-                std::io::ErrorKind::UnexpectedEof => FileError::Changed,
+            append(&self.file, offset, length, buffer).map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => FileError::Changed,
                 _ => FileError::of_io(&error),
             })?;
+            let bytes = &buffer[buffer.len() - length..];
             self.digests.push(digest::of_block(bytes, self.next, self.size, block));
             if wanted && self.sparse && bytes.iter().all(|byte| *byte == 0) {
                 parcel.truncate(parcel.len() - length - PIECE_HEAD);

@@ -1,16 +1,18 @@
 //! The side that writes files: a node, and a disk thread for each client.
 
+use super::contents::{PAGE, padding};
 use super::disk::{self, DiskEvent, Work};
 use super::file_error::FileError;
-use super::message::{Message, VERSION, VERSION_MORE, WITH_DELETE, WITH_OWNERS};
+use super::message::{Message, PIECE_HEAD, VERSION, VERSION_MORE, WITH_DELETE, WITH_OWNERS};
 use super::receiver::Receiver;
 use super::sender::parcel_bytes;
+use super::spare::Spare;
 use super::target::Target;
 use super::{CopyError, Letters, SLOTS_MAX};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use strandway_udp::Region;
 use strandway_udp::address::shown;
@@ -47,6 +49,10 @@ struct Copy {
     /// For each slot: is its parcel not on the disk yet?
     busy: Vec<bool>,
     work: mpsc::Sender<Work>,
+    /// Memory of parcels that the disk thread has written.
+    spare: Arc<Spare>,
+    /// Parcels lie so that their first block begins a page.
+    aligned: bool,
 }
 
 impl Copy {
@@ -79,6 +85,13 @@ impl Server {
     pub fn open(directory: &Path) -> Result<Server, CopyError> {
         let allowed = Allowed::default();
         Target::open(directory).map(|target| Server { target, allowed }).map_err(CopyError::Option)
+    }
+
+    /// Writes blocks of large files past the page cache (O_DIRECT), where the file system can: less work for the kernel,
+    /// and no burst at the end, but programs that read the files next read them from the disk.
+    pub fn direct(mut self, direct: bool) -> Server {
+        self.target.set_direct(direct);
+        self
     }
 
     /// Lets clients do this, too.
@@ -247,14 +260,17 @@ impl Serving<'_> {
         let memory = node.register(vec![0; usize::from(slots) * parcel_bytes(block) as usize]);
         let (work, list) = mpsc::channel();
         let (say, waker) = (self.say.clone(), self.waker.clone());
+        let aligned = target.is_direct();
+        let receiver = Receiver::new(target, block, dry_run).allowing(wanted);
+        let spare = receiver.spare();
         let spawned = std::thread::Builder::new().name("copy".into()).spawn(move || {
             let tell = |said| {
                 let _ = say.send((connection, said));
                 waker.wake();
             };
-            disk::work(Receiver::new(target, block, dry_run).allowing(wanted), &list, tell);
+            disk::work(receiver, &list, tell);
         });
-        client.copy = Some(Copy { memory, block, busy: vec![false; slots.into()], work });
+        client.copy = Some(Copy { memory, block, busy: vec![false; slots.into()], work, spare, aligned });
         let ready = spawned.map(drop).map_err(|error| FileError::of_io(&error));
         let _ = self.say.send((connection, DiskEvent::Ready(ready)));
         self.waker.wake();
@@ -271,9 +287,13 @@ impl Serving<'_> {
         };
         *busy = true;
         let start = slot as usize * size as usize;
-        let bytes = node.memory(copy.memory)?[start..start + bytes as usize].to_vec();
+        let parcel = &node.memory(copy.memory)?[start..start + bytes as usize];
+        let mut bytes = copy.spare.take(size as usize + PAGE);
+        let from = if copy.aligned { padding(&bytes, PIECE_HEAD) } else { 0 };
+        bytes.resize(from, 0);
+        bytes.extend_from_slice(parcel);
         let rebuilt = node.observe().connection_counters(connection).map_or(0, |counters| counters.rebuilt_bytes);
-        let _ = copy.work.send(Work::Parcel { slot: slot as u16, bytes, rebuilt });
+        let _ = copy.work.send(Work::Parcel { slot: slot as u16, bytes, from, rebuilt });
         Ok(false)
     }
 

@@ -4,6 +4,7 @@
 //! symbolic link. An older kernel opens them one by one with the same effect. Files are made, renamed and removed by a
 //! single name in such a folder, so no link can lead out of it.
 
+use super::contents::{Contents, both};
 use super::digest;
 use super::file_error::FileError;
 use super::journal::{self, HEAD, RECORD, Source};
@@ -33,6 +34,8 @@ pub struct Target {
     recent: Option<(Vec<u8>, Arc<OwnedFd>)>,
     /// Does the kernel have `openat2`?
     has_openat2: bool,
+    /// Are blocks of large files written past the page cache?
+    direct: bool,
 }
 
 /// A file that is being written, under a temporary name.
@@ -40,7 +43,7 @@ pub struct Target {
 pub(super) struct Partial {
     folder: Arc<OwnedFd>,
     name: Vec<u8>,
-    file: File,
+    contents: Contents,
     /// Present if the file has more than one block.
     journal: Option<File>,
     source: Source,
@@ -51,9 +54,6 @@ pub(super) struct Partial {
     /// Digests of the blocks that are there.
     digests: BTreeMap<u32, [u8; 32]>,
 }
-
-/// Bytes of a page of zeros that is left out of a file with holes.
-const PAGE: usize = 4096;
 
 const RESOLVE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
@@ -133,7 +133,23 @@ impl Target {
             Err(Errno::NOSYS | Errno::PERM) => false,
             Err(error) => return Err(said(error)),
         };
-        Ok(Target { top, recent: None, has_openat2 })
+        Ok(Target { top, recent: None, has_openat2, direct: false })
+    }
+
+    /// Writes blocks of large files past the page cache (O_DIRECT), where the file system can.
+    pub(super) fn set_direct(&mut self, direct: bool) {
+        self.direct = direct;
+    }
+
+    /// Are blocks of large files written past the page cache?
+    pub(super) const fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    /// The contents of a file of several blocks, which has this name in a folder.
+    fn contents(&self, file: File, folder: &OwnedFd, name: &[u8], sparse: bool) -> Contents {
+        let contents = Contents::new(file);
+        if self.direct && !sparse { contents.past_the_cache(folder, &names::partial(name, PART)) } else { contents }
     }
 
     /// Opens this directory once more, or a folder below it, for another copy.
@@ -143,7 +159,7 @@ impl Target {
     pub fn below(&mut self, path: &[u8], dry_run: bool) -> Result<Target, FileError> {
         if path.is_empty() {
             let top = self.top.try_clone().map_err(|error| FileError::of_io(&error))?;
-            return Ok(Target { top, recent: None, has_openat2: self.has_openat2 });
+            return Ok(Target { top, recent: None, ..*self });
         }
         names::check(path)?;
         if !dry_run {
@@ -155,7 +171,7 @@ impl Target {
         let top = self.folder(path)?;
         self.recent = None;
         let top = Arc::try_unwrap(top).or_else(|top| top.try_clone()).map_err(|error| FileError::of_io(&error))?;
-        Ok(Target { top, recent: None, has_openat2: self.has_openat2 })
+        Ok(Target { top, recent: None, ..*self })
     }
 
     fn open_folder(&self, path: &[u8]) -> Result<OwnedFd, FileError> {
@@ -340,7 +356,9 @@ impl Target {
             }
         }
         let (name, sparse) = (name.to_vec(), entry.more.sparse);
-        let mut partial = Partial { folder, name, file, journal: Some(journal), source, sparse, fresh: false, digests };
+        let contents = self.contents(file, &folder, &name, sparse);
+        let mut partial =
+            Partial { folder, name, contents, journal: Some(journal), source, sparse, fresh: false, digests };
         // Only the records of valid blocks stay in the journal; later ones are appended.
         partial.rewrite_journal()?;
         Ok(Some(partial))
@@ -365,8 +383,12 @@ impl Target {
             None
         };
         let digests = BTreeMap::new();
-        let (name, file, sparse) = (name.to_vec(), file.into(), entry.more.sparse);
-        let mut partial = Partial { folder, name, file, journal, source, sparse, fresh: true, digests };
+        let (name, file, sparse) = (name.to_vec(), File::from(file), entry.more.sparse);
+        let contents = match journal {
+            Some(_) => self.contents(file, &folder, &name, sparse),
+            None => Contents::new(file),
+        };
+        let mut partial = Partial { folder, name, contents, journal, source, sparse, fresh: true, digests };
         let begun = partial.rewrite_journal().and_then(|()| partial.allocate());
         match begun {
             Ok(()) => Ok(partial),
@@ -428,7 +450,7 @@ impl Partial {
         if self.journal.is_none() || self.sparse {
             return Ok(());
         }
-        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, self.source.size) {
+        match rustix::fs::fallocate(&self.contents.file, FallocateFlags::empty(), 0, self.source.size) {
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             Err(error) => Err(FileError::of(error)),
         }
@@ -469,13 +491,14 @@ impl Partial {
         if !fits || place(&self.source, block as u32) != (offset, bytes.len()) {
             return Err(None);
         }
-        let digest = digest::of_block(bytes, block, self.source.size, self.source.block.into());
         let said = |error: std::io::Error| Some(FileError::of_io(&error));
         let holes = self.sparse && self.fresh && !self.digests.contains_key(&(block as u32));
-        match holes {
-            true => self.write_around_zeros(offset, bytes).map_err(said)?,
-            false => self.file.write_all_at(bytes, offset).map_err(said)?,
-        }
+        let hash = || digest::of_block(bytes, block, self.source.size, self.source.block.into());
+        let (digest, written) = both(bytes.len(), hash, || match holes {
+            true => self.contents.write_around_zeros(offset, bytes),
+            false => self.contents.write(offset, bytes),
+        });
+        written.map_err(said)?;
         if let Some(journal) = &self.journal
             && self.digests.get(&(block as u32)) != Some(&digest)
         {
@@ -484,25 +507,6 @@ impl Partial {
         }
         self.digests.insert(block as u32, digest);
         Ok(())
-    }
-
-    /// Writes the pages of a block that are not all zero.
-    fn write_around_zeros(&self, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
-        let pages = bytes.chunks(PAGE).enumerate().filter(|(_, page)| page.iter().any(|byte| *byte != 0));
-        let mut run: Option<(usize, usize)> = None;
-        let write = |(from, until): (usize, usize)| self.file.write_all_at(&bytes[from..until], offset + from as u64);
-        for (place, page) in pages {
-            let (from, until) = (place * PAGE, place * PAGE + page.len());
-            run = match run {
-                Some((first, end)) if end == from => Some((first, until)),
-                Some(before) => {
-                    write(before)?;
-                    Some((from, until))
-                }
-                None => Some((from, until)),
-            };
-        }
-        run.map_or(Ok(()), write)
     }
 
     /// Writes a block of zeros.
@@ -524,15 +528,15 @@ impl Partial {
 
     /// Gives the file its size, mode and time.
     pub(super) fn dress(&self, entry: &Entry) -> Result<(), FileError> {
-        rustix::fs::ftruncate(&self.file, self.source.size).map_err(FileError::of)?;
-        keep(&self.file, &entry.more)?;
-        rustix::fs::fchmod(&self.file, mode(entry.mode)).map_err(FileError::of)?;
-        rustix::fs::futimens(&self.file, &times(entry.modified)).map_err(FileError::of)
+        rustix::fs::ftruncate(&self.contents.file, self.source.size).map_err(FileError::of)?;
+        keep(&self.contents.file, &entry.more)?;
+        rustix::fs::fchmod(&self.contents.file, mode(entry.mode)).map_err(FileError::of)?;
+        rustix::fs::futimens(&self.contents.file, &times(entry.modified)).map_err(FileError::of)
     }
 
     /// Waits until its bytes are on the disk.
     pub(super) fn sync(&self) -> Result<(), FileError> {
-        rustix::fs::fsync(&self.file).map_err(FileError::of)
+        rustix::fs::fsync(&self.contents.file).map_err(FileError::of)
     }
 
     /// Gives the file its name; it replaces any file of this name.

@@ -87,6 +87,10 @@ pub(crate) struct CopyArgs {
     /// With --serve: let clients give owners to files, or list and remove files
     #[arg(long, value_name = "WHAT", value_delimiter = ',', requires = "serve")]
     pub(crate) allow: Vec<Allow>,
+    /// With --serve: write large files past the page cache (O_DIRECT), where the file system can: less work for the kernel,
+    /// and no burst of writes at the end of a file; programs that read the files next read them from the disk
+    #[arg(long, requires = "serve")]
+    pub(crate) direct: bool,
     /// With --serve: end when the first client has closed its connection
     #[arg(long, requires = "serve")]
     pub(crate) once: bool,

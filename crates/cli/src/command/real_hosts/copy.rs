@@ -70,7 +70,7 @@ fn serve(args: &CopyArgs, directory: &Path) -> Result<(), Failure> {
     for config in wire::with_both_loopbacks(&args.wire, config) {
         for node in wire::bind(&config, 1, finds)? {
             addresses.extend(node.addresses()?);
-            nodes.push((node, Server::open(directory)?.allowing(allowed)));
+            nodes.push((node, Server::open(directory)?.allowing(allowed).direct(args.direct)));
         }
     }
     let at = wire::shown(addresses);
