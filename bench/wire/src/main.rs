@@ -12,6 +12,7 @@ mod latency;
 mod libfabric;
 mod loss;
 mod messages;
+mod multipath;
 mod network;
 mod ours;
 mod page;

@@ -14,7 +14,7 @@ const DEPTH: usize = 8;
 /// Bytes of a key to remote memory.
 const KEY: usize = 16;
 /// The interval at which the receiver reports arrived bytes.
-const TELL: Duration = Duration::from_millis(1);
+pub(crate) const TELL: Duration = Duration::from_millis(1);
 const START: Duration = Duration::from_secs(10);
 /// Ethernet's header, which a shaper counts.
 const ETHERNET: u32 = 14;

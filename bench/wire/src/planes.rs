@@ -2,6 +2,7 @@
 
 use crate::contest::{Column, Contest, Row};
 use crate::goodput::{Meter, goodput};
+use crate::multipath::Multipath;
 use crate::network::{Network, PLANES, Wire};
 use crate::ours::Ours;
 use crate::{Options, tcp};
@@ -11,6 +12,8 @@ pub(crate) const RATE_MBPS: u32 = 500;
 /// Payload of a packet on shaped planes, and the MTU that it needs.
 pub(crate) const PAYLOAD: u32 = 4_096;
 pub(crate) const MTU: u32 = 4_300;
+/// QUIC with multipath.
+pub(crate) const NOQ: &str = "noq, multipath QUIC";
 /// Ethernet, IPv6, and TCP with time stamps.
 const TCP_HEADERS: u32 = 14 + 40 + 32;
 
@@ -43,6 +46,15 @@ pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Con
             });
             rows.push(tcp_rows.iter().fold(row, Row::against));
         }
+        let noq = Multipath::new(planes, MTU)?;
+        let row = Row::new(&table, NOQ, &columns, move || {
+            network.set(wire)?;
+            let each: Vec<f64> = noq.goodput(seconds)?.iter().map(|gbps| gbps * 1e3).collect();
+            let sum: f64 = each.iter().sum();
+            let fits = f64::from(RATE_MBPS) * planes as f64 * noq.payload_share();
+            Ok([vec![sum, sum / fits], each].concat())
+        });
+        rows.push(tcp_rows.iter().fold(row, Row::against));
     }
     Ok(Contest { section: "planes", rows })
 }

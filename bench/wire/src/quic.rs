@@ -69,19 +69,18 @@ fn transport(mtu: u16) -> Arc<TransportConfig> {
     Arc::new(transport)
 }
 
-/// Runs on this thread until the work is done or the measurement is over.
-fn run(meter: &Meter, work: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+/// Runs on this thread until the work is done; `None` if the measurement ended first.
+pub(crate) fn run<T>(meter: &Meter, work: impl Future<Output = Result<T, String>>) -> Result<Option<T>, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(text)?;
     let over = async {
         while !meter.is_over() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        Ok(())
     };
     runtime.block_on(async {
         tokio::select! {
-            outcome = work => if meter.is_over() { Ok(()) } else { outcome },
-            outcome = over => outcome,
+            outcome = work => if meter.is_over() { Ok(outcome.ok()) } else { outcome.map(Some) },
+            () = over => Ok(None),
         }
     })
 }
@@ -91,7 +90,7 @@ pub(crate) fn send(meter: &Meter, identity: &Identity, mtu: u32) -> Result<(), S
     let tls = identity.of_sender()?;
     let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).map_err(text)?));
     config.transport_config(transport(mtu as u16));
-    run(meter, async {
+    let work = async {
         let endpoint = Endpoint::client(Role::Sender.plain_address(0, 0)).map_err(text)?;
         let to = Role::Receiver.plain_address(0, PORT);
         let connecting = endpoint.connect_with(config, to, NAME).map_err(text)?;
@@ -101,7 +100,8 @@ pub(crate) fn send(meter: &Meter, identity: &Identity, mtu: u32) -> Result<(), S
         loop {
             stream.write_all(&message).await.map_err(text)?;
         }
-    })
+    };
+    run::<()>(meter, work).map(drop)
 }
 
 /// Reads it into one buffer.
@@ -109,7 +109,7 @@ pub(crate) fn receive(meter: &Meter, identity: &Identity, mtu: u32) -> Result<()
     let tls = identity.of_receiver()?;
     let mut config = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls).map_err(text)?));
     config.transport_config(transport(mtu as u16));
-    run(meter, async {
+    let work = async {
         let endpoint = Endpoint::server(config, Role::Receiver.plain_address(0, PORT)).map_err(text)?;
         let incoming = endpoint.accept().await.ok_or("the endpoint closed")?;
         let connection = incoming.await.map_err(text)?;
@@ -119,5 +119,6 @@ pub(crate) fn receive(meter: &Meter, identity: &Identity, mtu: u32) -> Result<()
             meter.add(bytes as u64);
         }
         Ok(())
-    })
+    };
+    run(meter, work).map(drop)
 }
