@@ -38,7 +38,7 @@ pair of threads has a core of its own, in the second each thread has one, while 
     (
         "planes",
         "Planes",
-        "One connection over planes that are shaped to 500 Mb/s each. *Of what fits* is relative to the payload that full ports carry, with all headers.
+        "One connection over planes that are shaped to 500 Mb/s each, or to 10 Gb/s in batches that cross in one piece. *Of what fits* is relative to the payload that full ports carry, with all headers.
 noq is QUIC with multipath: one stream, a path per plane. Each packet takes the first path whose congestion window has room, in the order in which paths were opened.",
     ),
     (
