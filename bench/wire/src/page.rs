@@ -5,7 +5,7 @@ use crate::{Options, cores};
 use std::process::Command;
 
 /// The titles of the sections, which other pages link to, and what to know of their tables.
-const SECTIONS: [(&str, &str, &str); 9] = [
+const SECTIONS: [(&str, &str, &str); 10] = [
     (
         "bandwidth",
         "Bandwidth",
@@ -58,6 +58,12 @@ A packet counts as lost as soon as one that was sent a base RTT later over the s
         "Processor time",
         "Processor seconds per gibibyte where the wire is the limit, at an MTU of 1,500. A shaper that splits batches costs a timer per packet; one that sends batches in one
 piece is as a network card that cuts them itself.",
+    ),
+    (
+        "interfaces",
+        "Interfaces of the kernel",
+        "Bare UDP as in the ceiling, by the interface through which a program sends or receives. Each row changes one side of the first one. Processor seconds leave out the
+time in which a spinning thread had nothing to do. Veth ports copy the bytes of sends without a copy all the same; a network card need not.",
     ),
 ];
 
