@@ -22,6 +22,7 @@ mod quic;
 mod round_trips;
 mod shards;
 mod tcp;
+mod uet;
 
 use network::Network;
 use std::io::Write;

@@ -10,7 +10,7 @@ const PORT: u16 = 47_810;
 /// Bytes of a message.
 pub(crate) const MESSAGE: usize = 1 << 20;
 /// Messages under way.
-const DEPTH: usize = 8;
+pub(crate) const DEPTH: usize = 8;
 /// Bytes of a key to remote memory.
 const KEY: usize = 16;
 /// The interval at which the receiver reports arrived bytes.
