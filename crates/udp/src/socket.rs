@@ -406,8 +406,12 @@ pub(crate) fn has_port_programs(socket: &UdpSocket) -> bool {
     // Return 0: the first socket.
     let mut program = [libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 }];
     let program = libc::sock_fprog { len: 1, filter: program.as_mut_ptr() };
-    sockopt_of::set_socket_reuseport(socket, true).is_ok()
-        && setsockopt(socket, sockopt::AttachReusePortCbpf, &program).is_ok()
+    // A socket that was bound before it shares, and shares with no other, takes none.
+    let family = if socket.local_addr().is_ok_and(|at| at.is_ipv4()) { Family::V4 } else { Family::V6 };
+    family.socket().is_ok_and(|socket| {
+        sockopt_of::set_socket_reuseport(&socket, true).is_ok()
+            && setsockopt(&socket, sockopt::AttachReusePortCbpf, &program).is_ok()
+    })
 }
 
 /// Can a socket refuse datagrams to groups that others have joined? An IPv4 socket always can.

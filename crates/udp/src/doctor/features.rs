@@ -60,6 +60,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn programs_of_ports_are_there_if_a_node_can_use_them() {
+        let open = socket::Udp::open;
+        let first = open(std::net::SocketAddrV6::new(loopback(), 0, 0, 0), 1 << 16, 1 << 16, Without::default())
+            .expect("a socket");
+        first.share().expect("it shares");
+        let address = crate::address::kept(first.address().expect("bound"));
+        let _second = socket::Udp::open_shared(address, 1 << 16, 1 << 16, Without::default()).expect("a socket");
+        // Return 0: the first socket.
+        let program = [nix::libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 }];
+        assert_eq!(kernel_has(Feature::ReuseportFilter), Ok(first.deal_out(&program)));
+    }
+
+    #[test]
     fn a_feature_that_is_missing_or_off_is_slow_and_says_what_it_costs() {
         let found = finding_of(Feature::Gso, false, Ok(true));
         assert_eq!((found.verdict, found.value.as_str()), (Verdict::Good, "yes"));

@@ -1,11 +1,17 @@
 //! `strandway doctor`.
 
+mod machine;
+mod numa;
+mod polling;
+
 use super::wire;
 use crate::Failure;
 use crate::args::DoctorArgs;
 use crate::outputs::{Outputs, Wanted, print};
 use crate::progress::interrupted;
+use machine::Machine;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};
+use std::path::Path;
 use strandway_testbed::linux;
 use strandway_udp::address;
 use strandway_udp::doctor::path::{self, Heard, Listener, PathReport};
@@ -20,6 +26,9 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
     }
     let mut outputs = Outputs::open(Wanted { json: args.json.as_ref(), ..Wanted::default() }, &[])?;
     let mut findings = examine();
+    let machine = Machine::new(Path::new("/"));
+    findings.extend(numa::findings(&machine));
+    findings.extend(polling::findings(&machine));
     findings.push(fabrics());
     findings.push(crate::huge_pages::finding());
     outputs.show(&table(&findings));
