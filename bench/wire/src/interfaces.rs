@@ -195,8 +195,9 @@ pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Con
         Column::new("copied all the same", "share of sends"),
     ];
     let today = "sendmsg with GSO, recvmsg with GRO";
-    let each: [(&str, usize, Ways); 5] = [
+    let each: [(&str, usize, Ways); 6] = [
         (today, 3, BATCHES),
+        ("sendmmsg with GSO", 3, Ways { sender: calls::messages, ..BATCHES }),
         ("sendmsg with GSO and MSG_ZEROCOPY", 4, Ways { sender: calls::zero_copy, ..BATCHES }),
         ("io_uring: SEND with GSO", 3, Ways { sender: uring::send, ..BATCHES }),
         ("io_uring: SEND_ZC with GSO", 3, Ways { sender: uring::send_zero_copy, ..BATCHES }),

@@ -4,7 +4,7 @@ use super::{BYTES, MANY, Receiving, SMALL, Sending, Shape, text};
 use nix::errno::Errno;
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrIn6, recvmmsg, recvmsg, sendmmsg, sendmsg,
-    setsockopt,
+    setsockopt, sockopt,
 };
 use nix::{setsockopt_impl, sockopt_impl};
 use std::io::{IoSlice, IoSliceMut};
@@ -118,25 +118,34 @@ impl Sending for ZeroCopied {
     }
 }
 
-/// `sendmmsg` with a header for each message.
-struct Messages(UdpSocket);
+/// `sendmmsg` with a header for each message, or for each batch that the kernel splits.
+struct Messages {
+    socket: UdpSocket,
+    least: usize,
+}
 
-pub(super) fn messages(socket: UdpSocket, _: Shape) -> Result<Box<dyn Sending>, String> {
-    Ok(Box::new(Messages(socket)))
+pub(super) fn messages(socket: UdpSocket, shape: Shape) -> Result<Box<dyn Sending>, String> {
+    let batches = shape.bytes > shape.segment;
+    if batches {
+        setsockopt(&socket, sockopt::UdpGsoSegment, &(shape.segment as i32)).map_err(text)?;
+    }
+    Ok(Box::new(Messages { socket, least: if batches { 1 } else { MANY } }))
 }
 
 impl Sending for Messages {
     fn least(&self) -> usize {
-        MANY
+        self.least
     }
 
     fn send(&mut self, bytes: usize, count: usize) -> Result<usize, String> {
-        if count < MANY {
+        let count = count.min(MANY);
+        if count < self.least {
             return Ok(0);
         }
-        let slices = [[IoSlice::new(&BYTES[..bytes])]; MANY];
-        let mut headers = MultiHeaders::<SockaddrIn6>::preallocate(MANY, None);
-        match sendmmsg(self.0.as_raw_fd(), &mut headers, &slices, [None; MANY], [], MsgFlags::MSG_DONTWAIT) {
+        let slices = vec![[IoSlice::new(&BYTES[..bytes])]; count];
+        let mut headers = MultiHeaders::<SockaddrIn6>::preallocate(count, None);
+        let to = vec![None; count];
+        match sendmmsg(self.socket.as_raw_fd(), &mut headers, &slices, &to, [], MsgFlags::MSG_DONTWAIT) {
             Ok(each) => Ok(each.count()),
             Err(error) if try_again(error) => Ok(0),
             Err(error) => Err(format!("sendmmsg: {error}")),
