@@ -5,6 +5,7 @@ use crate::goodput::{Meter, goodput};
 use crate::network::{Network, UDP_HEADERS, Wire};
 use crate::ours::{Ours, name_of};
 use crate::quic::Identity;
+use crate::uet::Uet;
 use crate::{Options, ceiling, libfabric, quic, tcp};
 use strandway_udp::Protection;
 
@@ -15,6 +16,14 @@ const CEILING: &str = "ceiling";
 const TLS: &str = "TCP cubic, TLS 1.3";
 const LIBFABRIC_MESSAGES: usize = 64;
 const LIBFABRIC_SIZE: usize = 1 << 20;
+
+/// Compares a row of ours with all rivals. The rival that counts comes first: TLS for rows with protection, the ceiling
+/// for those without.
+fn against<'a>(row: Row<'a>, protection: Protection, rivals: &[String]) -> Row<'a> {
+    let first = if protection == Protection::None { CEILING } else { TLS };
+    let others = rivals.iter().filter(|rival| *rival != first);
+    others.fold(row.against(first), Row::against)
+}
 
 pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Contest<'a>, String> {
     let columns = [Column::new("goodput", "Gb/s")];
@@ -77,10 +86,16 @@ pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Con
                 network.set(wire)?;
                 Ok(vec![ours.goodput(seconds)?.iter().sum()])
             });
-            // The rival that counts comes first: TLS for rows with protection, the ceiling for those without.
-            let first = if protection == Protection::None { CEILING } else { TLS };
-            let others = rivals.iter().filter(|rival| *rival != first);
-            rows.push(others.fold(row.against(first), Row::against));
+            rows.push(against(row, protection, &rivals));
+        }
+        for protection in [Protection::None, Protection::Encrypted] {
+            let uet = Uet::fitting(protection, mtu)?;
+            let name = format!("uec, {}, UET layout", name_of(protection));
+            let row = Row::new(&table, name, &columns, move || {
+                network.set(wire)?;
+                Ok(vec![uet.goodput(seconds)?])
+            });
+            rows.push(against(row, protection, &rivals));
         }
     }
     Ok(Contest { section: "bandwidth", rows })

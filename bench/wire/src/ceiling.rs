@@ -34,7 +34,7 @@ fn socket(side: Role) -> Result<UdpSocket, String> {
 }
 
 /// The bytes of a sender that have neither arrived nor been given up.
-struct UnderWay {
+pub(crate) struct UnderWay {
     sent: u64,
     lost: u64,
     most: u64,
@@ -44,19 +44,33 @@ struct UnderWay {
 }
 
 impl UnderWay {
-    fn new(most: u64) -> UnderWay {
+    pub(crate) fn new(most: u64) -> UnderWay {
         UnderWay { sent: 0, lost: 0, most, arrived: (0, Instant::now()) }
     }
 
     /// May more be sent, if this number of bytes has arrived?
     fn takes_more(&mut self, arrived: u64) -> bool {
-        let takes = self.sent - self.lost <= arrived + self.most;
+        self.takes(arrived, 0)
+    }
+
+    fn takes(&mut self, arrived: u64, next: u64) -> bool {
+        let takes = self.sent - self.lost + next <= arrived + self.most;
         if takes || arrived != self.arrived.0 {
             self.arrived = (arrived, Instant::now());
         } else if self.arrived.1.elapsed() > PATIENCE {
             (self.lost, self.arrived.1) = (self.sent - arrived, Instant::now());
         }
         takes
+    }
+
+    /// The bytes that may be sent, if this number of bytes has arrived; 0 unless they are at least `least`.
+    pub(crate) fn room(&mut self, arrived: u64, least: u64) -> u64 {
+        if self.takes(arrived, least) { arrived + self.most - (self.sent - self.lost) } else { 0 }
+    }
+
+    /// Counts bytes that have been sent.
+    pub(crate) fn add(&mut self, bytes: u64) {
+        self.sent += bytes;
     }
 }
 
@@ -207,4 +221,23 @@ pub(crate) fn pong(trips: &RoundTrips, spin: bool) -> Result<(), String> {
 
 fn again(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::ConnectionRefused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_bytes_do_not_stop_a_sender() {
+        let mut under_way = UnderWay::new(1_000);
+        assert_eq!(under_way.room(0, 300), 1_000);
+        under_way.add(900);
+        assert_eq!((under_way.room(0, 300), under_way.room(100, 300), under_way.room(200, 300)), (0, 0, 300));
+        // Bytes that do not arrive in time are given up.
+        let began = Instant::now();
+        while under_way.room(200, 301) == 0 {
+            assert!(began.elapsed() < PATIENCE * 1_000, "it waits for lost bytes");
+        }
+        assert_eq!(under_way.room(200, 300), 1_000);
+    }
 }

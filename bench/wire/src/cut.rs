@@ -4,9 +4,10 @@
 use crate::Options;
 use crate::contest::{Column, Contest, Row};
 use crate::goodput::Meter;
+use crate::multipath::Multipath;
 use crate::network::{self, Network, Wire};
 use crate::ours::Ours;
-use crate::planes::{MTU, PAYLOAD, RATE_MBPS};
+use crate::planes::{MTU, NOQ, PAYLOAD, RATE_MBPS};
 use aws_lc_rs::digest::{SHA256, digest};
 use std::time::{Duration, Instant};
 
@@ -87,7 +88,63 @@ fn await_that(meter: &Meter, so: impl Fn() -> bool) -> Result<(), String> {
     Ok(())
 }
 
-fn transfer(network: &Network, ours: &Ours, how: How, bytes: usize) -> Result<Vec<f64>, String> {
+/// A program that is cut.
+trait Subject: Sync {
+    /// Writes all of `memory` once.
+    fn send(&self, meter: &Meter, memory: Vec<u8>) -> Result<(), String>;
+
+    /// Receives as many bytes. Returns them, and whether the last one is here; `each` gets the bytes that arrived on
+    /// each plane, at intervals.
+    fn receive(
+        &self,
+        meter: &Meter,
+        bytes: usize,
+        each: impl FnMut(Instant, &[u64]),
+    ) -> Result<(Vec<u8>, bool), String>;
+
+    /// The payload that a wire carries when it is full of its packets, as a share of its rate.
+    fn payload_share(&self) -> f64;
+}
+
+impl Subject for Ours {
+    fn send(&self, meter: &Meter, memory: Vec<u8>) -> Result<(), String> {
+        self.send(meter, memory, true)
+    }
+
+    fn receive(
+        &self,
+        meter: &Meter,
+        bytes: usize,
+        each: impl FnMut(Instant, &[u64]),
+    ) -> Result<(Vec<u8>, bool), String> {
+        self.receive(meter, bytes, SAMPLE, each)
+    }
+
+    fn payload_share(&self) -> f64 {
+        self.payload_share()
+    }
+}
+
+impl Subject for Multipath {
+    fn send(&self, meter: &Meter, memory: Vec<u8>) -> Result<(), String> {
+        self.send(meter, &memory, true)
+    }
+
+    fn receive(
+        &self,
+        meter: &Meter,
+        bytes: usize,
+        each: impl FnMut(Instant, &[u64]),
+    ) -> Result<(Vec<u8>, bool), String> {
+        self.receive(meter, bytes, true, SAMPLE, each)
+    }
+
+    fn payload_share(&self) -> f64 {
+        self.payload_share()
+    }
+}
+
+fn transfer(network: &Network, subject: &impl Subject, how: How, bytes: usize) -> Result<Vec<f64>, String> {
     let memory = content(bytes);
     let wanted = digest(&SHA256, &memory);
     let meter = &Meter::default();
@@ -113,12 +170,12 @@ fn transfer(network: &Network, ours: &Ours, how: How, bytes: usize) -> Result<Ve
         moments.and_then(|moments| ended.map(|()| moments))
     };
     let sender = || {
-        let outcome = ours.send(meter, memory, true);
+        let outcome = subject.send(meter, memory);
         meter.end();
         outcome
     };
     let receiver = || {
-        let outcome = ours.receive(meter, bytes, SAMPLE, |at, planes| {
+        let outcome = subject.receive(meter, bytes, |at, planes| {
             samples.push(Sample { at, planes: [planes[0], planes[1]] });
         });
         meter.end();
@@ -132,7 +189,7 @@ fn transfer(network: &Network, ours: &Ours, how: How, bytes: usize) -> Result<Ve
     if digest(&SHA256, &memory).as_ref() != wanted.as_ref() {
         return Err("WRONG BYTES ARRIVED".into());
     }
-    let plane = f64::from(RATE_MBPS) * 1e6 / 8.0 * ours.payload_share();
+    let plane = f64::from(RATE_MBPS) * 1e6 / 8.0 * subject.payload_share();
     judge(&samples, &moments, plane)
 }
 
@@ -200,6 +257,11 @@ pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Con
                 transfer(network, &ours, how, bytes)
             }));
         }
+        let noq = Multipath::new(PLANES, MTU)?;
+        rows.push(Row::new(table, NOQ, &columns, move || {
+            network.set(Wire::shaped(MTU, RATE_MBPS))?;
+            transfer(network, &noq, how, bytes)
+        }));
     }
     Ok(Contest { section: "cut", rows })
 }

@@ -8,10 +8,12 @@ mod cores;
 mod cut;
 mod goodput;
 mod idle;
+mod interfaces;
 mod latency;
 mod libfabric;
 mod loss;
 mod messages;
+mod multipath;
 mod network;
 mod ours;
 mod page;
@@ -20,15 +22,17 @@ mod quic;
 mod round_trips;
 mod shards;
 mod tcp;
+mod uet;
 
 use network::Network;
 use std::io::Write;
 use std::process::ExitCode;
 use strandway_proto::Span;
 
-const SECTIONS: [&str; 9] = ["bandwidth", "latency", "messages", "shards", "bursts", "planes", "cut", "loss", "idle"];
+const SECTIONS: [&str; 10] =
+    ["bandwidth", "latency", "messages", "shards", "bursts", "planes", "cut", "loss", "idle", "interfaces"];
 const USAGE: &str = "\
-usage: strandway-bench-wire [bandwidth|latency|messages|shards|bursts|planes|cut|loss|idle|all]... [OPTIONS]
+usage: strandway-bench-wire [bandwidth|latency|messages|shards|bursts|planes|cut|loss|idle|interfaces|all]... [OPTIONS]
 
   --only TEXT        only the rows whose table or name contains the text; repeat it for more
   --rounds N         rounds of every row (5)
@@ -150,6 +154,7 @@ fn run(options: &Options) -> Result<(), String> {
             "messages" => messages::contest,
             "shards" => shards::contest,
             "idle" => idle::contest,
+            "interfaces" => interfaces::contest,
             _ => loss::contest,
         };
         let mut contest = make(&network, options)?;

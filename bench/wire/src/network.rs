@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use strandway_udp::address::shown;
 
 /// Are the addresses of IPv4? Set before the network is built.
@@ -21,9 +22,18 @@ pub(crate) const PLANES: usize = 4;
 const SHAPER_BURST: u32 = 20_000;
 /// The same where no batch is split, as by a network card that cuts batches itself.
 const SHAPER_BURST_WHOLE: u32 = 75_000;
+/// The time whose bytes a shaped port of many gigabits per second sends at once: its timer may be this late without a
+/// loss of rate.
+const SHAPER_LATE_US: u32 = 200;
 /// The most bytes that wait at a shaped port: more than a socket's send buffer, so that a host's own port drops
 /// nothing.
 const SHAPER_LIMIT: u32 = 1_000_000;
+/// The same as a time, for ports above 5 Gb/s.
+const SHAPER_LIMIT_US: u32 = 1_600;
+
+/// The kernel starts the queue of a new port up to a second after its link (linkwatch); the handshake of a TCP that
+/// begins before is so late that its pacing stays slow for seconds.
+const SETTLE: Duration = Duration::from_millis(1_500);
 
 /// The side that sends the payload, or the one that receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +104,11 @@ impl Wire {
     pub(crate) const fn shaped_whole(mtu: u32, rate_mbps: u32) -> Wire {
         Wire { burst: SHAPER_BURST_WHOLE, ..Wire::shaped(mtu, rate_mbps) }
     }
+
+    /// The same for a rate at which 75 kB are less than the time by which a shaper's timer may be late.
+    pub(crate) const fn shaped_fast(mtu: u32, rate_mbps: u32) -> Wire {
+        Wire { burst: bytes_in(rate_mbps, SHAPER_LATE_US), ..Wire::shaped(mtu, rate_mbps) }
+    }
 }
 
 /// The namespaces; they are removed when this is dropped.
@@ -132,6 +147,7 @@ impl Network {
                 Ok(())
             })?;
         }
+        std::thread::sleep(SETTLE);
         Ok(network)
     }
 
@@ -234,13 +250,19 @@ fn remove_orphans() {
     }
 }
 
+/// The bytes that a rate carries in a time.
+const fn bytes_in(rate_mbps: u32, us: u32) -> u32 {
+    rate_mbps / 8 * us
+}
+
 fn port(plane: usize) -> String {
     format!("p{plane}")
 }
 
 fn shape(port: &str, rate_mbps: Option<u32>, burst: u32) -> Result<(), String> {
     let Some(rate) = rate_mbps else { return run("tc", &["qdisc", "delete", "dev", port, "root"]) };
-    let (rate, burst, limit) = (format!("{rate}mbit"), burst.to_string(), SHAPER_LIMIT.to_string());
+    let limit = SHAPER_LIMIT.max(bytes_in(rate, SHAPER_LIMIT_US));
+    let (rate, burst, limit) = (format!("{rate}mbit"), burst.to_string(), limit.to_string());
     let tbf = ["qdisc", "add", "dev", port, "root", "tbf", "rate", &rate, "burst", &burst, "limit", &limit];
     // A shaper whose burst becomes smaller while packets wait in it may stop for ever. So each wire gets a new one.
     let _ = run("tc", &["qdisc", "delete", "dev", port, "root"]);

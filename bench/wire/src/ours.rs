@@ -10,11 +10,11 @@ const PORT: u16 = 47_810;
 /// Bytes of a message.
 pub(crate) const MESSAGE: usize = 1 << 20;
 /// Messages under way.
-const DEPTH: usize = 8;
+pub(crate) const DEPTH: usize = 8;
 /// Bytes of a key to remote memory.
 const KEY: usize = 16;
 /// The interval at which the receiver reports arrived bytes.
-const TELL: Duration = Duration::from_millis(1);
+pub(crate) const TELL: Duration = Duration::from_millis(1);
 const START: Duration = Duration::from_secs(10);
 /// Ethernet's header, which a shaper counts.
 const ETHERNET: u32 = 14;

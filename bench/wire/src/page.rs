@@ -5,13 +5,13 @@ use crate::{Options, cores};
 use std::process::Command;
 
 /// The titles of the sections, which other pages link to, and what to know of their tables.
-const SECTIONS: [(&str, &str, &str); 9] = [
+const SECTIONS: [(&str, &str, &str); 10] = [
     (
         "bandwidth",
         "Bandwidth",
         "Payload of one connection: writes of 1 MiB, eight under way. All packets are as large as the MTU allows. The ceiling is bare UDP in
 batches (GSO, GRO), without a protocol. TLS 1.3 is AES-128-GCM by rustls over TCP, as one stream; rows with protection are compared with it first, those without with
-the ceiling.",
+the ceiling. UET layout: the datagrams of Ultra Ethernet Transport, from its own kind of node.",
     ),
     (
         "latency",
@@ -38,7 +38,8 @@ pair of threads has a core of its own, in the second each thread has one, while 
     (
         "planes",
         "Planes",
-        "One connection over planes that are shaped to 500 Mb/s each. *Of what fits* is relative to the payload that full ports carry, with all headers.",
+        "One connection over planes that are shaped to 500 Mb/s each, or to 10 Gb/s in batches that cross in one piece. *Of what fits* is relative to the payload that full ports carry, with all headers.
+noq is QUIC with multipath: one stream, a path per plane. Each packet takes the first path whose congestion window has room, in the order in which paths were opened.",
     ),
     (
         "cut",
@@ -57,6 +58,12 @@ A packet counts as lost as soon as one that was sent a base RTT later over the s
         "Processor time",
         "Processor seconds per gibibyte where the wire is the limit, at an MTU of 1,500. A shaper that splits batches costs a timer per packet; one that sends batches in one
 piece is as a network card that cuts them itself.",
+    ),
+    (
+        "interfaces",
+        "Interfaces of the kernel",
+        "Bare UDP as in the ceiling, by the interface through which a program sends or receives. Each row changes one side of the first one. Processor seconds leave out the
+time in which a spinning thread had nothing to do. Veth ports copy the bytes of sends without a copy all the same; a network card need not.",
     ),
 ];
 

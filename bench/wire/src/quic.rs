@@ -3,16 +3,21 @@
 use crate::goodput::Meter;
 use crate::network::{Role, UDP_HEADERS};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use quinn::{ClientConfig, Endpoint, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt};
+use quinn::{
+    ClientConfig, Endpoint, EndpointConfig, MtuDiscoveryConfig, ServerConfig, TokioRuntime, TransportConfig, VarInt,
+};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::future::Future;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
 const MESSAGE: usize = 1 << 20;
 const WINDOW: u32 = 16 << 20;
 const PORT: u16 = 47_803;
+/// The most bytes of one send.
+const BATCH: u32 = 65_000;
 pub(crate) const NAME: &str = "wire.bench";
 
 /// The receiver's certificate and key, by which the sender recognises it.
@@ -57,9 +62,15 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider { cipher_suites, ..aws_lc_rs::default_provider() })
 }
 
-fn transport(mtu: u16) -> Arc<TransportConfig> {
+/// The largest datagrams of quinn and noq at an MTU. Both join ten of them to one send of the kernel, which refuses more
+/// than 64 KiB, and both take that refusal for success: larger datagrams are lost ten at a time.
+pub(crate) fn datagram(mtu: u32) -> u16 {
+    (mtu - UDP_HEADERS).min(BATCH / 10) as u16
+}
+
+fn transport(mtu: u32) -> Arc<TransportConfig> {
     let mut discovery = MtuDiscoveryConfig::default();
-    discovery.upper_bound(mtu - UDP_HEADERS as u16);
+    discovery.upper_bound(datagram(mtu));
     let mut transport = TransportConfig::default();
     transport
         .stream_receive_window(VarInt::from_u32(WINDOW))
@@ -69,19 +80,25 @@ fn transport(mtu: u16) -> Arc<TransportConfig> {
     Arc::new(transport)
 }
 
-/// Runs on this thread until the work is done or the measurement is over.
-fn run(meter: &Meter, work: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+fn endpoint(server: Option<ServerConfig>, at: SocketAddr, mtu: u32) -> Result<Endpoint, String> {
+    let mut config = EndpointConfig::default();
+    // The peer sends no larger datagrams; the default is 1,472.
+    config.max_udp_payload_size(datagram(mtu)).map_err(text)?;
+    Endpoint::new(config, server, UdpSocket::bind(at).map_err(text)?, Arc::new(TokioRuntime)).map_err(text)
+}
+
+/// Runs on this thread until the work is done; `None` if the measurement ended first.
+pub(crate) fn run<T>(meter: &Meter, work: impl Future<Output = Result<T, String>>) -> Result<Option<T>, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(text)?;
     let over = async {
         while !meter.is_over() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        Ok(())
     };
     runtime.block_on(async {
         tokio::select! {
-            outcome = work => if meter.is_over() { Ok(()) } else { outcome },
-            outcome = over => outcome,
+            outcome = work => if meter.is_over() { Ok(outcome.ok()) } else { outcome.map(Some) },
+            () = over => Ok(None),
         }
     })
 }
@@ -90,9 +107,9 @@ fn run(meter: &Meter, work: impl Future<Output = Result<(), String>>) -> Result<
 pub(crate) fn send(meter: &Meter, identity: &Identity, mtu: u32) -> Result<(), String> {
     let tls = identity.of_sender()?;
     let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).map_err(text)?));
-    config.transport_config(transport(mtu as u16));
-    run(meter, async {
-        let endpoint = Endpoint::client(Role::Sender.plain_address(0, 0)).map_err(text)?;
+    config.transport_config(transport(mtu));
+    let work = async {
+        let endpoint = endpoint(None, Role::Sender.plain_address(0, 0), mtu)?;
         let to = Role::Receiver.plain_address(0, PORT);
         let connecting = endpoint.connect_with(config, to, NAME).map_err(text)?;
         let connection = connecting.await.map_err(text)?;
@@ -101,16 +118,17 @@ pub(crate) fn send(meter: &Meter, identity: &Identity, mtu: u32) -> Result<(), S
         loop {
             stream.write_all(&message).await.map_err(text)?;
         }
-    })
+    };
+    run::<()>(meter, work).map(drop)
 }
 
 /// Reads it into one buffer.
 pub(crate) fn receive(meter: &Meter, identity: &Identity, mtu: u32) -> Result<(), String> {
     let tls = identity.of_receiver()?;
     let mut config = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls).map_err(text)?));
-    config.transport_config(transport(mtu as u16));
-    run(meter, async {
-        let endpoint = Endpoint::server(config, Role::Receiver.plain_address(0, PORT)).map_err(text)?;
+    config.transport_config(transport(mtu));
+    let work = async {
+        let endpoint = endpoint(Some(config), Role::Receiver.plain_address(0, PORT), mtu)?;
         let incoming = endpoint.accept().await.ok_or("the endpoint closed")?;
         let connection = incoming.await.map_err(text)?;
         let mut stream = connection.accept_uni().await.map_err(text)?;
@@ -119,5 +137,6 @@ pub(crate) fn receive(meter: &Meter, identity: &Identity, mtu: u32) -> Result<()
             meter.add(bytes as u64);
         }
         Ok(())
-    })
+    };
+    run(meter, work).map(drop)
 }

@@ -102,11 +102,14 @@ fn measure(ours: &Ours, pairs: usize, place: Place, seconds: f64) -> Result<Vec<
     Ok(vec![goodput, spent.into_inner() as f64 / 1e9 / gib])
 }
 
+/// Pairs of client and shard, the core of each thread, and what the row's name says about it.
+type Case = (usize, Place, &'static str);
+
 pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Contest<'a>, String> {
     let (seconds, mut rows) = (options.seconds, Vec::new());
     let columns = [Column::new("goodput together", "Gb/s"), Column::new("processor time of all threads", "s/GiB")];
     let pairs_of = |pairs: usize| if pairs == 1 { "one shard" } else { "two shards" };
-    let tables: [(String, &[(usize, Place, &str)]); 2] = [
+    let tables: [(String, &[Case]); 2] = [
         (
             "shards behind one port, each pair of threads on one core".into(),
             &[(1, per_pair, ""), (2, per_pair, ", a core each"), (2, on_one, " on the same core")],

@@ -4,6 +4,9 @@
 //! splittable pseudorandom number generators", OOPSLA 2014): its state has only eight bytes, because every port has
 //! one.
 
+/// SplitMix64's step from one state to the next.
+const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// A stream of pseudo-random numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Random {
@@ -44,8 +47,14 @@ impl Random {
     /// The next 64 bits.
     #[inline]
     pub const fn next_u64(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.state = self.state.wrapping_add(GAMMA);
         mix64(self.state)
+    }
+
+    /// Leaves out the next `count` numbers of 64 bits.
+    #[inline]
+    pub const fn skip(&mut self, count: u64) {
+        self.state = self.state.wrapping_add(count.wrapping_mul(GAMMA));
     }
 
     /// A number below `bound`, by multiply and shift; zero for a bound of zero.
@@ -92,6 +101,17 @@ mod tests {
                 assert!(seen.insert(Random::new(1, kind, id).next_u64()));
             }
         }
+    }
+
+    #[test]
+    fn a_stream_that_skips_numbers_goes_on_as_if_they_had_been_drawn() {
+        let mut drawn = Random::new(1, StreamKind::Port, 5);
+        let mut skipped = drawn;
+        for _ in 0..300 {
+            drawn.next_u64();
+        }
+        skipped.skip(300);
+        assert_eq!(skipped.next_u64(), drawn.next_u64());
     }
 
     #[test]

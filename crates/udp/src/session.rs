@@ -245,7 +245,6 @@ impl Session {
         for (plane, _) in ports.iter().enumerate().filter(|(_, up)| !**up) {
             endpoint.handle_port(now, plane as u8, false);
         }
-        let engine_knows = !endpoint.observe().planes(ONLY).is_empty();
         let reads = ReadLimits { reads: config.limits.reads.reads, bytes: config.limits.reads.bytes };
         let mut sending = Sending::new(config, (format, config.datagram_of(mtu as u32)), reads, pacer);
         sending.window.shared = endpoint.shares_window(ONLY);
@@ -263,7 +262,7 @@ impl Session {
             crypto,
             sending,
             receiving: Receiving::new(config, reads),
-            paths: Paths::new(config, &peers, ports, monitor, engine_knows),
+            paths: Paths::new(config, &peers, ports, monitor),
             mrc: match config.layout {
                 Layout::Frame | Layout::Uet => None,
                 Layout::Mrc { port } => Some(Box::new(Mrc::new(port, local, remote, calls, config.limits.incoming))),

@@ -84,3 +84,16 @@ fn a_turn_looks_at_connections_that_have_something_to_do_and_at_no_others() {
     // 1,000 turns, there would be 200,000.
     assert!(visits < 40_000, "{visits} visits for 500 messages");
 }
+
+#[test]
+fn a_node_that_slept_does_not_read_sockets_that_the_kernel_said_were_empty() {
+    let mut node = Node::bind(Config { waiting: Waiting::Sleep, ..config("uec", 3) }).expect("sockets");
+    let waits = 20;
+    for _ in 0..waits {
+        assert_eq!(node.wait(Duration::from_millis(1)).expect("it can wait"), None, "nobody calls");
+    }
+    for plane in node.observe().plane_counters() {
+        // Before it sleeps, a node reads a plane's own socket and the one of urgent datagrams.
+        assert!(plane.receive_calls <= 2 * waits, "{} calls in {waits} waits", plane.receive_calls);
+    }
+}

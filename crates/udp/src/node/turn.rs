@@ -22,6 +22,8 @@ const CALLS_PER_TURN: usize = 16;
 const INNER_PER_TURN: usize = 256;
 /// A receiving call that returned fewer bytes has nearly emptied its socket; ours: two packets of 4 KiB.
 const BULK: usize = 8_192;
+/// What a socket reports that has something to read, if only an error.
+const READABLE: PollFlags = PollFlags::IN.union(PollFlags::ERR).union(PollFlags::HUP);
 /// If the application posts within this time after its last completion, the post counts as an answer; ours: less than a
 /// wake-up costs.
 const ANSWER: Span = Span::from_us(20);
@@ -40,6 +42,8 @@ pub(super) struct Turns {
     pub(super) absence_max: Span,
     /// Datagrams stay queued in the planes until the application had its chance to answer the last completion.
     pub(super) held: bool,
+    /// Planes whose own sockets were empty when the node woke up, one bit each. The next turn does not read them.
+    pub(super) empty: u32,
 }
 
 impl Turns {
@@ -51,6 +55,7 @@ impl Turns {
             latest: now,
             absence_max: span(config.timeouts.plane).min(Span(span(config.timeouts.peer).0 / 2)),
             held: false,
+            empty: 0,
         }
     }
 }
@@ -176,15 +181,16 @@ impl Node {
             return Ok(false);
         }
         let first = sockets.len();
+        let links = self.ports.links.is_some().then(|| first - 1);
         sockets.extend(bells.iter().map(|bell| PollFd::new(*bell, PollFlags::IN)));
         let watched = sockets.len();
         sockets.extend(self.waits.watched.iter().map(|descriptor| PollFd::new(descriptor, PollFlags::IN)));
         let outcome = rustix::event::poll(&mut sockets, Some(&timeout));
+        let empty = |(plane, polled): (usize, &PollFd<'_>)| u32::from(!polled.revents().intersects(READABLE)) << plane;
+        self.turns.empty = sockets[..self.planes.len()].iter().enumerate().map(empty).sum();
         let with_urgent = (0..self.planes.len()).filter(|&plane| self.planes[plane].urgent_fd().is_some());
         for (plane, polled) in with_urgent.zip(&sockets[urgent]) {
-            if !polled.revents().is_empty() {
-                self.urgent.notify(plane);
-            }
+            self.urgent.notify(plane, !polled.revents().is_empty());
         }
         for (bell, polled) in bells.iter().zip(&sockets[first..]) {
             bell.get_up();
@@ -192,8 +198,9 @@ impl Node {
                 bell.drain();
             }
         }
+        let ports_changed = links.is_some_and(|links| !sockets[links].revents().is_empty());
         let watched = sockets[watched..].iter().any(|polled| !polled.revents().is_empty());
-        if let Some(links) = &mut self.ports.links {
+        if let Some(links) = self.ports.links.as_mut().filter(|_| ports_changed) {
             links.read();
         }
         // The node listened while it slept, so the silence of a peer counts.
@@ -215,8 +222,10 @@ impl Node {
         self.turns.last = now;
         let mut moved = false;
         let mut inbox = self.inbox.take().unwrap_or_else(Inbox::new);
+        let empty = std::mem::take(&mut self.turns.empty);
         for plane in 0..self.planes.len() {
-            let Some(received) = self.receive(now, plane, &mut inbox) else {
+            let is_empty = empty >> plane & 1 == 1 && !self.urgent.is_told(plane);
+            let Some(received) = (if is_empty { Some(false) } else { self.receive(now, plane, &mut inbox) }) else {
                 // The application answers an urgent message first.
                 self.inbox = Some(inbox);
                 return true;

@@ -45,6 +45,8 @@ struct Look {
     at: Time,
     /// The system has reported since then that a datagram had arrived.
     told: bool,
+    /// The system has just reported that none had arrived.
+    empty: bool,
     /// Bytes of other data that were read from this plane since then.
     bytes: usize,
 }
@@ -66,20 +68,25 @@ impl Urgent {
         now < self.until
     }
 
-    /// The system says that an urgent datagram has arrived on a plane.
-    pub(super) fn notify(&mut self, plane: usize) {
-        self.looks[plane].told = true;
+    /// The system says whether an urgent datagram has arrived on a plane.
+    pub(super) fn notify(&mut self, plane: usize, arrived: bool) {
+        (self.looks[plane].told, self.looks[plane].empty) = (arrived, !arrived);
+    }
+
+    /// Did the system say that an urgent datagram has arrived on a plane, and was none read since?
+    pub(super) fn is_told(&self, plane: usize) -> bool {
+        self.looks[plane].told
     }
 
     /// Is it time to look for urgent datagrams on a plane? If so, the caller looks now.
     pub(super) fn is_due(&mut self, now: Time, plane: usize) -> bool {
         let expected = self.is_expected(now);
-        let Look { at, told, bytes } = self.looks[plane];
+        let Look { at, told, empty, bytes } = self.looks[plane];
         let due = told || bytes >= STRETCH || expected || now.since(at) >= INTERVAL;
         if due {
-            self.looks[plane] = Look { at: now, told: false, bytes: 0 };
+            self.looks[plane] = Look { at: now, ..Look::default() };
         }
-        due
+        due && !empty
     }
 
     /// Urgent datagrams came.
@@ -255,7 +262,7 @@ mod tests {
         while pair.nodes.iter_mut().any(|node| node.poll().is_some()) {}
         let turn = |pair: &mut Pair| {
             let now = pair.nodes[1].clock.now();
-            pair.nodes[1].urgent.notify(0);
+            pair.nodes[1].urgent.notify(0, true);
             pair.nodes[1].receive(now, 0, &mut Inbox::new())
         };
         let stranger = UdpSocket::bind("[::1]:0").expect("a socket");
@@ -302,8 +309,11 @@ mod tests {
         assert!(urgent.is_due(at(1_300), 1) && !urgent.is_due(at(1_301), 1));
         urgent.pass(1, STRETCH);
         assert!(urgent.is_due(at(1_301), 1));
-        urgent.notify(1);
+        urgent.notify(1, true);
         assert!(urgent.is_due(at(1_301), 1) && !urgent.is_due(at(1_301), 1));
+        urgent.notify(1, false);
+        urgent.receive(at(1_302));
+        assert!(!urgent.is_due(at(1_303), 1) && urgent.is_due(at(1_303), 1), "the system has just looked");
         assert!((0..EARLY_MAX).all(|_| urgent.may_end_early()));
         urgent.pass(1, 1);
         assert!(!urgent.may_end_early(), "the turn goes on, to the other planes and to what is to be sent");

@@ -31,10 +31,10 @@ impl PlaneState {
         PlaneState { peer, candidate: None, up: true, port, routed: true }
     }
 
-    /// May packets take this plane? An engine that keeps a state of every path finds out by itself which paths are
-    /// dead.
-    pub(super) fn is_used(&self, engine_knows: bool) -> bool {
-        (self.up || engine_knows) && self.is_connected()
+    /// May packets take this plane? Also an engine that keeps a state of every path obeys the monitor: a plane is
+    /// silent only if all paths are dead that its pings took, and the engine would find these out one by one.
+    pub(super) const fn is_used(&self) -> bool {
+        self.up && self.is_connected()
     }
 
     /// Can datagrams leave this host?
@@ -49,9 +49,6 @@ pub(super) struct Paths {
     /// The number of its peer monitor, and whether this connection counts there as active.
     pub(super) monitor: u32,
     pub(super) counted: bool,
-    /// The engine keeps a state of every path, and decides by that. The result of pings goes only into the counters
-    /// then.
-    pub(super) engine_knows: bool,
     /// Changes of paths are told to the application.
     pub(super) tells: bool,
     pub(super) timeouts: Timeouts,
@@ -63,19 +60,12 @@ pub(super) struct Paths {
 
 impl Paths {
     /// Planes to these addresses of the peer. `ports`: which of our own ports are up.
-    pub(super) fn new(
-        config: &Config,
-        peers: &[Option<SocketAddrV6>],
-        ports: &[bool],
-        monitor: u32,
-        engine_knows: bool,
-    ) -> Paths {
+    pub(super) fn new(config: &Config, peers: &[Option<SocketAddrV6>], ports: &[bool], monitor: u32) -> Paths {
         let plane = |(i, &peer)| PlaneState::new(peer, ports.get(i).is_none_or(|&up| up));
         Paths {
             planes: peers.iter().enumerate().map(plane).collect(),
             monitor,
             counted: false,
-            engine_knows,
             tells: config.path_reports.events,
             timeouts: Timeouts {
                 plane: crate::clock::span(config.timeouts.plane),
@@ -88,16 +78,13 @@ impl Paths {
 
     /// Planes that take a packet now, one bit each.
     pub(super) fn free(&self, planes: &[Plane]) -> u32 {
-        let knows = self.engine_knows;
         let open = |only_up: bool| {
             let each = self.planes.iter().zip(planes).enumerate();
-            each.filter(|(_, (side, plane))| {
-                side.peer.is_some() && (side.is_used(knows) || !only_up) && plane.is_free()
-            })
-            .fold(0, |mask, (i, _)| mask | 1 << i)
+            each.filter(|(_, (side, plane))| side.peer.is_some() && (side.is_used() || !only_up) && plane.is_free())
+                .fold(0, |mask, (i, _)| mask | 1 << i)
         };
         // If every plane is silent, packets may take any of them.
-        open(self.planes.iter().any(|side| side.is_used(knows) && side.peer.is_some()))
+        open(self.up().any(|up| up))
     }
 
     /// The peer's address on a plane.
@@ -112,7 +99,7 @@ impl Paths {
 
     /// Is each plane in use at present?
     pub(super) fn up(&self) -> impl Iterator<Item = bool> {
-        self.planes.iter().map(|side| side.is_used(false) && side.peer.is_some())
+        self.planes.iter().map(|side| side.is_used() && side.peer.is_some())
     }
 
     /// A ping measured this round trip.

@@ -196,7 +196,7 @@ impl Session {
         }
         if self.phase.ask_again(now, &self.paths.timeouts) {
             for plane in 0..if lives { self.paths.planes.len() } else { 0 } {
-                if self.paths.planes[plane].is_used(false) {
+                if self.paths.planes[plane].is_used() {
                     let number = around.monitors.number();
                     self.ping(around, plane, number, None);
                 }

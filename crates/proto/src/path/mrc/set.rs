@@ -187,10 +187,9 @@ impl EvSet {
         let active = share(config.active, 1).min(paths);
         let row = (active + share(config.backup, 0)).min(paths).min(u32::from(u16::MAX));
         let before = *random;
-        // The stream goes on as if the slots were drawn now.
-        let count = draw_all(paths, row, ports, random).len();
+        skip_all(paths, row, ports, random);
         let all_active = active * u32::from(ports);
-        let active_min = ((count as f64 * config.active_min) as u32).clamp(1, all_active);
+        let active_min = ((f64::from(row * u32::from(ports)) * config.active_min) as u32).clamp(1, all_active);
         EvSet {
             slots: OnceLock::new(),
             asked: false,
@@ -466,10 +465,25 @@ fn draw_all(paths: u32, row: u32, ports: u8, random: &mut Random) -> Vec<u32> {
     entropies
 }
 
+/// Leaves the stream as [`draw_all`] does.
+fn skip_all(paths: u32, row: u32, ports: u8, random: &mut Random) {
+    if is_shuffled(paths, row) {
+        // A shuffle draws one number per item but the first.
+        random.skip(u64::from(paths - 1) * u64::from(ports));
+    } else {
+        draw_all(paths, row, ports, random);
+    }
+}
+
+/// Does a draw of this many paths shuffle all of them? Where there are many more, it draws until it has enough.
+const fn is_shuffled(paths: u32, count: u32) -> bool {
+    paths <= 4 * count
+}
+
 /// Appends `count` different numbers below `paths` in random order.
 fn draw(paths: u32, count: u32, random: &mut Random, out: &mut Vec<u32>) {
     let first = out.len();
-    if paths <= 4 * count {
+    if is_shuffled(paths, count) {
         let mut all: Vec<u32> = (0..paths).collect();
         random.shuffle(&mut all);
         out.extend_from_slice(&all[..count as usize]);
