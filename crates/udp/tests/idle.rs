@@ -1,6 +1,7 @@
 //! Connections without work cost almost nothing.
 
 use super::support::{PATIENCE, config, v6};
+use std::io::Write;
 use std::time::{Duration, Instant};
 use strandway_udp::{Completion, Config, Connection, Node, Timeouts, Waiting};
 
@@ -96,4 +97,21 @@ fn a_node_that_slept_does_not_read_sockets_that_the_kernel_said_were_empty() {
         // Before it sleeps, a node reads a plane's own socket and the one of urgent datagrams.
         assert!(plane.receive_calls <= 2 * waits, "{} calls in {waits} waits", plane.receive_calls);
     }
+}
+
+#[test]
+fn a_turn_after_a_watched_descriptor_reads_what_came_meanwhile() {
+    let two = &mut Two::new(&Config { waiting: Waiting::Sleep, ..config("uec", 2) });
+    let to: Vec<_> = two.server.addresses().expect("bound").into_iter().map(v6).collect();
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    two.server.watch(std::sync::Arc::new(reader.into()));
+    writer.write_all(b"x").expect("room");
+    assert_eq!(two.server.wait(PATIENCE).expect("it can wait"), None, "the pipe ends the sleep");
+    // The application looks at the pipe, and a caller comes meanwhile.
+    two.caller.connect(&to).expect("a call");
+    two.caller.poll();
+    let received = |node: &Node| node.observe().plane_counters().iter().map(|plane| plane.received).sum::<u64>();
+    assert_eq!(received(&two.server), 0);
+    two.server.poll();
+    assert!(received(&two.server) > 0, "the turn reads its sockets");
 }

@@ -103,3 +103,26 @@ fn connections_that_are_over_leave_nothing_behind() {
         assert!(node.greeting.answered.len() <= 4 * 4, "{} answers", node.greeting.answered.len());
     }
 }
+
+#[test]
+fn a_plane_whose_socket_is_full_at_times_is_not_silent() {
+    let at = || "[::1]:0".parse().expect("an address");
+    let config = Config::new(&[7; 32]).expect("long enough").plane(at()).plane(at());
+    let nodes = [(); 2].map(|()| Node::bind(config.clone()).expect("sockets"));
+    let to: Vec<_> = nodes[1].addresses().expect("bound").into_iter().map(kept).collect();
+    let mut two = Two { nodes, told: Default::default() };
+    let connection = two.nodes[0].connect(&to).expect("a call");
+    two.until(1, |told| matches!(told, Completion::Accepted { .. }));
+    let region = two.nodes[0].register(vec![0; 8]);
+    two.nodes[0].send(connection, region, 0..8).expect("posted");
+    let began = std::time::Instant::now();
+    while began.elapsed() < Duration::from_millis(400) {
+        // The last turn's datagrams filled its socket; they have left since.
+        two.nodes[0].planes[0].fill_socket();
+        for node in &mut two.nodes {
+            node.poll();
+        }
+    }
+    let counters = two.nodes[0].observe().connection_counters(connection).expect("open");
+    assert_eq!((counters.up, counters.silences), (vec![true; 2], vec![0; 2]));
+}

@@ -22,7 +22,7 @@ const CALLS_PER_TURN: usize = 16;
 const INNER_PER_TURN: usize = 256;
 /// A receiving call that returned fewer bytes has nearly emptied its socket; ours: two packets of 4 KiB.
 const BULK: usize = 8_192;
-/// What a socket reports that has something to read, if only an error.
+/// The events of a socket that has something to read, or an error.
 const READABLE: PollFlags = PollFlags::IN.union(PollFlags::ERR).union(PollFlags::HUP);
 /// If the application posts within this time after its last completion, the post counts as an answer; ours: less than a
 /// wake-up costs.
@@ -186,11 +186,17 @@ impl Node {
         let watched = sockets.len();
         sockets.extend(self.waits.watched.iter().map(|descriptor| PollFd::new(descriptor, PollFlags::IN)));
         let outcome = rustix::event::poll(&mut sockets, Some(&timeout));
+        let is_watched = sockets[watched..].iter().any(|polled| !polled.revents().is_empty());
+        // The caller looks at a watched descriptor before the next turn, which may then be much later.
+        let is_fresh = outcome.is_ok() && !is_watched;
         let empty = |(plane, polled): (usize, &PollFd<'_>)| u32::from(!polled.revents().intersects(READABLE)) << plane;
-        self.turns.empty = sockets[..self.planes.len()].iter().enumerate().map(empty).sum();
+        self.turns.empty = if is_fresh { sockets[..self.planes.len()].iter().enumerate().map(empty).sum() } else { 0 };
         let with_urgent = (0..self.planes.len()).filter(|&plane| self.planes[plane].urgent_fd().is_some());
         for (plane, polled) in with_urgent.zip(&sockets[urgent]) {
-            self.urgent.notify(plane, !polled.revents().is_empty());
+            let arrived = !polled.revents().is_empty();
+            if arrived || is_fresh {
+                self.urgent.notify(plane, arrived);
+            }
         }
         for (bell, polled) in bells.iter().zip(&sockets[first..]) {
             bell.get_up();
@@ -199,14 +205,13 @@ impl Node {
             }
         }
         let ports_changed = links.is_some_and(|links| !sockets[links].revents().is_empty());
-        let watched = sockets[watched..].iter().any(|polled| !polled.revents().is_empty());
         if let Some(links) = self.ports.links.as_mut().filter(|_| ports_changed) {
             links.read();
         }
         // The node listened while it slept, so the silence of a peer counts.
         self.turns.last = self.clock.now();
         match outcome {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(watched),
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(is_watched),
             Err(error) => Err(Error::Wait(error.into())),
         }
     }

@@ -41,6 +41,10 @@ impl Session {
         // The ping takes several paths at once, so that one dead path does not make the plane seem dead.
         let paths = u32::from(around.routes.distinct());
         let copies = paths.min(PING_PATHS);
+        if around.planes[plane].is_blocked() {
+            // The socket was full at the end of the last turn. A ping must not count as lost if there is room by now.
+            around.planes[plane].flush();
+        }
         for copy in 0..copies {
             // If the socket is full, the remaining copies count as lost.
             if !around.planes[plane].has_room() {

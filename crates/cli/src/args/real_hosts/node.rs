@@ -19,9 +19,9 @@ Exit status: 0 after --seconds or Ctrl-C, 1 if a socket cannot be opened or fail
 
 pub(in crate::args) const DOCTOR_EXAMPLES: &str = "\
 Looks at the kernel, cores, sockets and privileges, and at each Ethernet interface that is up: offloads, receive ring, interrupt
-moderation, receive queues; its NUMA node beside those of our cores; busy polling where cores are free. Nothing is changed; advice names the command (`sysctl`, `ethtool`) that changes it. Nodes do without
-features that the kernel lacks. STRANDWAY_WITHOUT=gso,gro,... makes them do without on any kernel, for tests: names of docs/howto/hosts.md,
-or all.
+moderation, receive queues, NUMA node (beside the nodes of our cores); and at busy polling where cores are free. Nothing is changed;
+advice names the command (`sysctl`, `ethtool`, ...) that changes it. Nodes do without features that the kernel lacks.
+STRANDWAY_WITHOUT=gso,gro,... makes them do without on any kernel, for tests: names of docs/howto/hosts.md, or all.
 
 With --to HOST it examines the path to another host instead, on which `strandway doctor --listen` runs. Each way by itself: does UDP pass,
 also on other ports; the largest packet, and whether \"packet too big\" comes back for larger ones; what becomes of ECN bits and DSCP;

@@ -55,11 +55,16 @@ impl Machine {
         cards
     }
 
-    /// The cores that this process may use.
+    /// The cores that this process may use. The kernel's list of them also has cores that are not there yet, on virtual
+    /// machines often more than a hundred: only those that are online count.
     pub(super) fn allowed(&self) -> Cores {
         let status = self.read("proc/self/status").unwrap_or_default();
         let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-        list.map(cores).unwrap_or_default()
+        let allowed = list.map(cores).unwrap_or_default();
+        match self.read("sys/devices/system/cpu/online") {
+            Some(online) => &allowed & &cores(&online),
+            None => allowed,
+        }
     }
 
     /// The average number of programs that ran or waited for a core in the last minute.
@@ -159,6 +164,12 @@ pub(super) mod tests {
         let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
         let (_root, machine) = machine(&files);
         assert_eq!(machine.cards(), ["p0", "p1"]);
+    }
+
+    #[test]
+    fn cores_that_are_not_online_do_not_count() {
+        let files = [("proc/self/status", "Cpus_allowed_list:\t0-127"), ("sys/devices/system/cpu/online", "0-1,130")];
+        assert_eq!(list(&machine(&files).1.allowed()), "0-1");
     }
 
     #[test]

@@ -6,13 +6,12 @@ use strandway_udp::doctor::{Finding, Verdict};
 const WHAT: &str = "NUMA node of the interface";
 
 /// A finding per card on a machine of several nodes; none if there is one node, or if the kernel does not know the
-/// node of the card.
+/// node of the card, or our cores.
 pub(super) fn findings(machine: &Machine) -> Vec<Finding> {
-    let nodes = machine.nodes();
-    if nodes.len() < 2 {
+    let (nodes, allowed) = (machine.nodes(), machine.allowed());
+    if nodes.len() < 2 || allowed.is_empty() {
         return Vec::new();
     }
-    let allowed = machine.allowed();
     let card = |name: &String| {
         // A card of virtio has no number of its own; its PCI device has.
         let of = |file| machine.number(&format!("sys/class/net/{name}/device/{file}"));
@@ -108,6 +107,7 @@ mod tests {
     fn nothing_is_said_of_one_node_or_of_a_card_whose_node_is_unknown() {
         assert_eq!(found("0", "0-3", false), []);
         assert_eq!(found("-1", "0-7", true), []);
+        assert_eq!(found("0", "", true), []);
         assert_eq!(found("7", "0-7", true), []);
     }
 }

@@ -4,7 +4,7 @@
 use super::machine::Machine;
 use strandway_udp::doctor::{Finding, Verdict};
 
-/// Cores from which on one may spin; ours: a sender, its interrupts and a receiver are busy already.
+/// The least number of cores of which one may spin; ours: a sender, its interrupts and a receiver are busy already.
 const CORES_MIN: usize = 4;
 /// Cores that are free by the load of the last minute; ours: one to spin, and one to spare.
 const FREE_MIN: f64 = 2.0;
