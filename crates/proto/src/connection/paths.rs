@@ -22,6 +22,13 @@ impl Connection {
         }
     }
 
+    /// The peer does not answer on these planes.
+    pub(crate) fn handle_silence(&mut self, now: Time, planes: u32) {
+        if let Some(manager) = self.path.manager_mut() {
+            manager.on_silence(now, planes);
+        }
+    }
+
     /// The peer reports which of its NIC's ports are up.
     pub(crate) fn handle_peer_ports(&mut self, now: Time, number: u16, up: u32) {
         if let Some(manager) = self.path.manager_mut() {

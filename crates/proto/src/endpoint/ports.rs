@@ -129,6 +129,13 @@ impl Endpoint {
         self.arm_ports(now);
     }
 
+    /// The peers do not answer on these planes, one bit each, by probes of the world that owns the ports: sockets send
+    /// pings. Connections that are awake stop using them, and start again when a later call leaves them out. Unlike a
+    /// port that is down, this is not told to peers. If a connection has no other plane, it goes on using them.
+    pub fn handle_silence(&mut self, now: Time, planes: u32) {
+        self.connections.awake().for_each(|(_, connection)| connection.handle_silence(now, planes));
+    }
+
     /// Probes the ports that have stayed up for long enough, and uses those again for which enough probes were
     /// answered.
     fn raise(&mut self, now: Time) {

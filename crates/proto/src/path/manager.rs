@@ -28,6 +28,8 @@ pub trait PathManager: PathSelector {
     fn on_ports(&mut self, now: Time, up: u32);
     /// The peer reports which of its ports are up.
     fn on_peer_ports(&mut self, now: Time, number: u16, up: u32);
+    /// The world's own probes find that the peer does not answer on these planes, one bit each.
+    fn on_silence(&mut self, now: Time, planes: u32);
     /// A packet of the peer arrived by `path`: is that path persistently bad?
     fn is_to_shun(&mut self, path: PathId, marked: bool) -> bool;
     /// A path of this plane for a packet that belongs to no message.

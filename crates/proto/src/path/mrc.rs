@@ -96,7 +96,10 @@ pub struct Mrc {
     /// The peer's ports that are up, by its latest port status, and the number of that status.
     peer: u32,
     peer_number: Option<u16>,
+    /// Planes on which the peer does not answer, by the world's probes.
+    silent: u32,
     /// Planes on which both our port and the peer's port are up; all our ports that are up if there is no such plane.
+    /// Without the silent ones, unless all of them are silent.
     usable: u32,
     /// The plane that is used next.
     turn: u8,
@@ -130,6 +133,7 @@ impl Mrc {
             local: all,
             peer: all,
             peer_number: None,
+            silent: 0,
             usable: all,
             ports,
             skip_marked: config.skip_marked,
@@ -155,7 +159,9 @@ impl Mrc {
     fn update_usable(&mut self, now: Time) {
         let both = self.local & self.peer;
         // If both sets have no port in common, our ports are used: the peer's status must have arrived by some port.
-        self.usable = if both != 0 { both } else { self.local };
+        let up = if both != 0 { both } else { self.local };
+        let answering = up & !self.silent;
+        self.usable = if answering != 0 { answering } else { up };
         self.probes.on_planes(now, self.usable);
     }
 
@@ -351,6 +357,11 @@ impl PathManager for Mrc {
         }
         self.peer_number = Some(number);
         self.peer = up;
+        self.update_usable(now);
+    }
+
+    fn on_silence(&mut self, now: Time, planes: u32) {
+        self.silent = planes;
         self.update_usable(now);
     }
 

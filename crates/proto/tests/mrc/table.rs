@@ -286,3 +286,27 @@ fn a_profile_fixes_the_paths_and_planes_may_have_different_numbers_of_them() {
     assert!(mrc.deny(Time(1), PathId::new(1, 12)));
     assert!((0..100).filter_map(|_| mrc.next(Time(1), both)).all(|path| path.port() == 0));
 }
+
+/// The world's probes find a plane silent: it has no part in anything until it answers again.
+#[test]
+fn a_silent_plane_is_not_used_and_keeps_its_states() {
+    const TWO: Ports = Ports { data: 0b11, control: 0b11 };
+    let mut now = Time(1);
+    let mut mrc = build(MrcConfig { active: 6, backup: 4, reverse: false, ..MrcConfig::default() }, 2, 5);
+    let before = states(&mrc);
+    mrc.on_silence(now, 0b10);
+    assert!((0..20).all(|_| mrc.next(now, TWO).is_some_and(|path| path.port() == 0)));
+    before.keys().filter(|path| path.port() == 1).for_each(|&path| mrc.on_feedback(now, path, PathFeedback::Lost));
+    assert_eq!(states(&mrc), before, "losses of a silent plane say nothing about its paths");
+    assert_eq!(mrc.reply_path(now, PathId::new(1, 0)).port(), 0);
+    // Its good paths do not keep the other plane from the last resort: a bad path.
+    before.keys().filter(|path| path.port() == 0).for_each(|&path| mrc.on_feedback(now, path, PathFeedback::Lost));
+    assert!(mrc.next(now, TWO).is_some_and(|path| path.port() == 0));
+    now = now + Span::from_ms(1);
+    mrc.on_silence(now, 0b11);
+    let mut used = [false; 2];
+    (0..20).filter_map(|_| mrc.next(now, TWO)).for_each(|path| used[usize::from(path.port())] = true);
+    assert!(used[1], "if all are silent, any may be used");
+    mrc.on_silence(now, 0);
+    assert!((0..20).filter_map(|_| mrc.next(now, TWO)).any(|path| path.port() == 1));
+}

@@ -31,8 +31,8 @@ impl PlaneState {
         PlaneState { peer, candidate: None, up: true, port, routed: true }
     }
 
-    /// May packets take this plane? Also an engine that keeps a state of every path obeys the monitor: a plane is
-    /// silent only if all paths are dead that its pings took, and the engine would find these out one by one.
+    /// May packets take this plane? Also an engine that keeps a state of every path obeys the monitor: it would find
+    /// the dead paths of a plane one by one, and pings try several at once.
     pub(super) const fn is_used(&self) -> bool {
         self.up && self.is_connected()
     }
@@ -49,6 +49,8 @@ pub(super) struct Paths {
     /// The number of its peer monitor, and whether this connection counts there as active.
     pub(super) monitor: u32,
     pub(super) counted: bool,
+    /// The silent planes, one bit each, as the engine knows them.
+    silent: u32,
     /// Changes of paths are told to the application.
     pub(super) tells: bool,
     pub(super) timeouts: Timeouts,
@@ -66,6 +68,7 @@ impl Paths {
             planes: peers.iter().enumerate().map(plane).collect(),
             monitor,
             counted: false,
+            silent: 0,
             tells: config.path_reports.events,
             timeouts: Timeouts {
                 plane: crate::clock::span(config.timeouts.plane),
@@ -100,6 +103,12 @@ impl Paths {
     /// Is each plane in use at present?
     pub(super) fn up(&self) -> impl Iterator<Item = bool> {
         self.planes.iter().map(|side| side.is_used() && side.peer.is_some())
+    }
+
+    /// The silent planes, one bit each, if they are others than at the last call.
+    pub(super) fn take_silent(&mut self) -> Option<u32> {
+        let silent = self.planes.iter().enumerate().fold(0, |mask, (i, side)| mask | u32::from(!side.up) << i);
+        (std::mem::replace(&mut self.silent, silent) != silent).then_some(silent)
     }
 
     /// A ping measured this round trip.

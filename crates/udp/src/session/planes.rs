@@ -144,6 +144,9 @@ impl Session {
                 self.endpoint.handle_port(now, i as u8, !before);
             }
         }
+        if let Some(silent) = self.paths.take_silent() {
+            self.endpoint.handle_silence(now, silent);
+        }
     }
 
     /// Takes over the findings of the monitor; `now` is a time of the node's clock.
@@ -165,6 +168,9 @@ impl Session {
         }
         if before != up {
             self.endpoint.handle_port(now, plane as u8, up);
+        }
+        if let Some(silent) = self.paths.take_silent() {
+            self.endpoint.handle_silence(now, silent);
         }
     }
 
