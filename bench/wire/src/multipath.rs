@@ -19,8 +19,8 @@ use strandway_udp::PLANES_MAX;
 /// Packets of each window. noq closes a connection whose stream has more than 1,024 gaps, and paths interleave their
 /// packets: with windows of 16 MiB it closes all connections over planes of 10 Gb/s.
 const WINDOW: u32 = 900;
-/// The send buffer of the one socket that all paths share. With the system's 208 KiB, a full port holds back the other
-/// paths, and the first path, which never loses a packet then, gets nearly all data.
+/// The buffers of the one socket that all paths share. With the system's 208 KiB for sending, a full port holds back
+/// the other paths, and the first path, which never loses a packet then, gets nearly all data.
 const BUFFER: usize = 8 << 20;
 const PORT: u16 = 47_804;
 /// The time between attempts to open a path while the receiver has not sent identifiers for it.
@@ -76,6 +76,8 @@ impl Multipath {
     }
 
     fn endpoint(&self, server: Option<ServerConfig>, socket: UdpSocket) -> Result<Endpoint, String> {
+        setsockopt(&socket, sockopt::SndBufForce, &BUFFER).map_err(text)?;
+        setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).map_err(text)?;
         let mut config = EndpointConfig::default();
         // The peer sends no larger datagrams; the default is 1,472.
         config.max_udp_payload_size(datagram(self.mtu)).map_err(text)?;
@@ -108,7 +110,6 @@ impl Multipath {
         let work = async {
             // From the wildcard, since a path names its own address.
             let socket = UdpSocket::bind(wildcard(Role::Sender.plain_address(0, 0), 0)).map_err(text)?;
-            setsockopt(&socket, sockopt::SndBufForce, &BUFFER).map_err(text)?;
             let endpoint = self.endpoint(None, socket)?;
             let connection = self.connect(&endpoint).await?;
             let mut stream = connection.open_uni().await.map_err(text)?;
