@@ -26,7 +26,7 @@ pub(super) fn findings(machine: &Machine) -> Vec<Finding> {
 fn finding(name: &str, node: i64, near: &Cores, allowed: &Cores, nodes: &[(i64, Cores)]) -> Finding {
     let ours = nodes.iter().filter(|(_, cores)| !cores.is_disjoint(allowed));
     let ours: Vec<String> = ours.map(|(number, _)| number.to_string()).collect();
-    let value = format!("{name}: node {node}; we may run on {}", ours.join(", "));
+    let value = format!("{name}: node {node}; we may run on nodes {}", ours.join(", "));
     if allowed.is_subset(near) {
         return Finding { what: WHAT, value, verdict: Verdict::Good, advice: String::new() };
     }
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn a_process_that_may_leave_the_node_of_its_card_gets_the_command_that_keeps_it_there() {
         let [all] = &found("1", "0-7", true)[..] else { panic!("one card") };
-        assert_eq!(all.value, "p0: node 1; we may run on 0, 1");
+        assert_eq!(all.value, "p0: node 1; we may run on nodes 0, 1");
         assert_eq!(all.verdict, Verdict::Slow);
         assert!(all.advice.contains("`numactl --physcpubind=4-7 --membind=1 COMMAND`"), "{}", all.advice);
         assert!(all.advice.contains("`taskset -c 4-7 COMMAND`"), "{}", all.advice);
@@ -78,7 +78,7 @@ mod tests {
         let [some] = &found("1", "2-5", true)[..] else { panic!("one card") };
         assert!(some.advice.contains("`taskset -c 4-5 COMMAND`;"), "{}", some.advice);
         let [far] = &found("1", "0-3", true)[..] else { panic!("one card") };
-        assert_eq!(far.value, "p0: node 1; we may run on 0");
+        assert_eq!(far.value, "p0: node 1; we may run on nodes 0");
         assert!(far.advice.contains("`taskset -c 4-7 COMMAND`; a container"), "{}", far.advice);
     }
 
@@ -100,7 +100,7 @@ mod tests {
             ("proc/self/status", "Cpus_allowed_list:\t0-3"),
         ];
         let [near] = &findings(&machine(&files).1)[..] else { panic!("one card") };
-        assert_eq!((near.value.as_str(), near.verdict), ("p0: node 0; we may run on 0", Verdict::Good));
+        assert_eq!((near.value.as_str(), near.verdict), ("p0: node 0; we may run on nodes 0", Verdict::Good));
     }
 
     #[test]

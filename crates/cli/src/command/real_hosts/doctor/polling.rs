@@ -22,7 +22,7 @@ pub(super) fn findings(machine: &Machine) -> Vec<Finding> {
     let (cores, load) = (machine.allowed().len(), machine.load().unwrap_or(0.0));
     let core = "proc/sys/net/core";
     let of = |name| machine.number(&format!("{core}/{name}"));
-    // A kernel without busy polling has no such files.
+    // A kernel without busy polling has no such files, nor has another network namespace than the host's.
     let (Some(read), Some(poll)) = (of("busy_read"), of("busy_poll")) else { return Vec::new() };
     let polls = read > 0 && poll > 0;
     if cards.is_empty() || !polls && (cores < CORES_MIN || load > cores as f64 - FREE_MIN) {
@@ -46,7 +46,7 @@ fn machine_wide(read: i64, poll: i64) -> Finding {
             Verdict::Slow,
             format!(
                 "a waiting thread sleeps until an interrupt and wakes late: `sysctl -w net.core.busy_read={POLL_US} net.core.busy_poll={POLL_US}`. \
-                 Cost: every wait, of every program with sockets, first keeps its core busy for up to {POLL_US} us; more power. Leave it for bulk alone"
+                 Cost: every wait, of every program with sockets, first keeps its core busy for up to {POLL_US} us; more power. Not worth it for bulk transfers alone"
             ),
         ),
     };
