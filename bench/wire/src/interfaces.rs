@@ -57,7 +57,7 @@ trait Receiving {
 
 /// How a row sends and receives.
 #[derive(Clone, Copy)]
-struct Ways {
+struct Interface {
     sender: fn(UdpSocket, Shape) -> Result<Box<dyn Sending>, String>,
     receiver: fn(UdpSocket, Shape) -> Result<Box<dyn Receiving>, String>,
 }
@@ -148,10 +148,10 @@ fn receiver_socket(shape: Shape) -> Result<UdpSocket, String> {
 
 /// Goodput in Gb/s, the work of sender and receiver in seconds per gibibyte, and the share of sends that the kernel
 /// copied although it need not; NaN if it does not say.
-fn measure(seconds: f64, shape: Shape, ways: Ways) -> Result<[f64; 4], String> {
+fn measure(seconds: f64, shape: Shape, interface: Interface) -> Result<[f64; 4], String> {
     let (work, bytes, copied) = ([AtomicU64::new(0), AtomicU64::new(0)], AtomicU64::new(0), AtomicU64::new(0));
     let send = |meter: &Meter| {
-        let mut sending = (ways.sender)(sender_socket()?, shape)?;
+        let mut sending = (interface.sender)(sender_socket()?, shape)?;
         let (mut under_way, spent) = (UnderWay::new(shape.window), Work::new());
         while !meter.is_over() {
             let begun = spent.step(|| {
@@ -166,7 +166,7 @@ fn measure(seconds: f64, shape: Shape, ways: Ways) -> Result<[f64; 4], String> {
         Ok(())
     };
     let receive = |meter: &Meter| {
-        let mut receiving = (ways.receiver)(receiver_socket(shape)?, shape)?;
+        let mut receiving = (interface.receiver)(receiver_socket(shape)?, shape)?;
         let spent = Work::new();
         while !meter.is_over() {
             meter.add(spent.step(|| receiving.receive())?);
@@ -182,9 +182,9 @@ fn measure(seconds: f64, shape: Shape, ways: Ways) -> Result<[f64; 4], String> {
 }
 
 /// Today's way of nodes for batches.
-const BATCHES: Ways = Ways { sender: calls::batches, receiver: calls::merged };
+const BATCHES: Interface = Interface { sender: calls::batches, receiver: calls::merged };
 /// Today's way for messages with a header each.
-const MESSAGES: Ways = Ways { sender: calls::messages, receiver: calls::each };
+const MESSAGES: Interface = Interface { sender: calls::messages, receiver: calls::each };
 
 pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Contest<'a>, String> {
     let (seconds, mut rows) = (options.seconds, Vec::new());
@@ -195,21 +195,21 @@ pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Con
         Column::new("copied all the same", "share of sends"),
     ];
     let today = "sendmsg with GSO, recvmsg with GRO";
-    let each: [(&str, usize, Ways); 6] = [
+    let each: [(&str, usize, Interface); 6] = [
         (today, 3, BATCHES),
-        ("sendmmsg with GSO", 3, Ways { sender: calls::messages, ..BATCHES }),
-        ("sendmsg with GSO and MSG_ZEROCOPY", 4, Ways { sender: calls::zero_copy, ..BATCHES }),
-        ("io_uring: SEND with GSO", 3, Ways { sender: uring::send, ..BATCHES }),
-        ("io_uring: SEND_ZC with GSO", 3, Ways { sender: uring::send_zero_copy, ..BATCHES }),
-        ("io_uring: multishot receive with GRO", 3, Ways { receiver: uring::receive, ..BATCHES }),
+        ("sendmmsg with GSO", 3, Interface { sender: calls::messages, ..BATCHES }),
+        ("sendmsg with GSO and MSG_ZEROCOPY", 4, Interface { sender: calls::zero_copy, ..BATCHES }),
+        ("io_uring: SEND with GSO", 3, Interface { sender: uring::send, ..BATCHES }),
+        ("io_uring: SEND_ZC with GSO", 3, Interface { sender: uring::send_zero_copy, ..BATCHES }),
+        ("io_uring: multishot receive with GRO", 3, Interface { receiver: uring::receive, ..BATCHES }),
     ];
     for (mtu, most) in SENDS {
         let shape = Shape::of(mtu, most);
         let table = format!("sends of {} B ({} datagrams), MTU {mtu}", shape.bytes, shape.bytes / shape.segment);
-        for (name, width, ways) in each {
+        for (name, width, interface) in each {
             let row = Row::new(&table, name, &columns[..width], move || {
                 network.set(Wire::plain(mtu))?;
-                Ok(measure(seconds, shape, ways)?[..width].to_vec())
+                Ok(measure(seconds, shape, interface)?[..width].to_vec())
             });
             rows.push(if name == today { row } else { row.against(today) });
         }
@@ -219,13 +219,13 @@ pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Con
     let today = "sendmmsg of 64, recvmmsg of 64";
     let each = [
         (today, MESSAGES),
-        ("io_uring: 64 SENDs per system call", Ways { sender: uring::send, ..MESSAGES }),
-        ("io_uring: multishot receive", Ways { receiver: uring::receive, ..MESSAGES }),
+        ("io_uring: 64 SENDs per system call", Interface { sender: uring::send, ..MESSAGES }),
+        ("io_uring: multishot receive", Interface { receiver: uring::receive, ..MESSAGES }),
     ];
-    for (name, ways) in each {
+    for (name, interface) in each {
         let row = Row::new(format!("messages of {SMALL} B, a datagram each"), name, &columns, move || {
             network.set(Wire::plain(1_500))?;
-            let [gbps, sender, receiver, _] = measure(seconds, Shape::SMALL, ways)?;
+            let [gbps, sender, receiver, _] = measure(seconds, Shape::SMALL, interface)?;
             let us = 1e6 * SMALL as f64 / GIB;
             Ok(vec![gbps * 1e3 / 8.0 / SMALL as f64, sender * us, receiver * us])
         });

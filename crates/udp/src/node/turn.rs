@@ -171,9 +171,10 @@ impl Node {
             self.planes.iter().filter_map(Plane::urgent_fd).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
         );
         let urgent = others..sockets.len();
-        if let Some(links) = &self.ports.links {
+        let links = self.ports.links.as_ref().map(|links| {
             sockets.push(PollFd::new(links, PollFlags::IN));
-        }
+            sockets.len() - 1
+        });
         // Other threads wake the node, and other shards of its ports.
         let bells: Vec<&Waker> = self.waits.waker.iter().chain(self.shard.as_ref().map(Shard::bell)).collect();
         if !bells.iter().all(|bell| bell.lie_down()) {
@@ -181,7 +182,6 @@ impl Node {
             return Ok(false);
         }
         let first = sockets.len();
-        let links = self.ports.links.is_some().then(|| first - 1);
         sockets.extend(bells.iter().map(|bell| PollFd::new(*bell, PollFlags::IN)));
         let watched = sockets.len();
         sockets.extend(self.waits.watched.iter().map(|descriptor| PollFd::new(descriptor, PollFlags::IN)));
