@@ -82,7 +82,7 @@ class Threads:
         self.seen = {}
         self.whole = {}
 
-    def look(self):
+    def sample(self):
         for side, process in self.processes.items():
             folder = f"/proc/{process.pid}/task"
             try:
@@ -100,7 +100,7 @@ class Threads:
 
     def until(self, process):
         while process.poll() is None:
-            self.look()
+            self.sample()
             time.sleep(0.05)
         return process.returncode
 
