@@ -144,11 +144,11 @@ impl Session {
                 self.endpoint.handle_port(now, i as u8, !before);
             }
         }
-        self.tell_silence(now);
+        self.notify_silence(now);
     }
 
     /// Tells the engine which planes are silent, if that has changed.
-    fn tell_silence(&mut self, now: Time) {
+    fn notify_silence(&mut self, now: Time) {
         if let Some(silent) = self.paths.take_silent() {
             self.endpoint.handle_silence(now, silent);
         }
@@ -174,7 +174,7 @@ impl Session {
         if before != up {
             self.endpoint.handle_port(now, plane as u8, up);
         }
-        self.tell_silence(now);
+        self.notify_silence(now);
     }
 
     /// Is the peer at this address on a plane?
