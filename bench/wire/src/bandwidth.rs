@@ -6,7 +6,7 @@ use crate::network::{Network, UDP_HEADERS, Wire};
 use crate::ours::{Ours, name_of};
 use crate::quic::Identity;
 use crate::uet::Uet;
-use crate::{Options, ceiling, libfabric, quic, tcp};
+use crate::{Options, beside, ceiling, libfabric, quic, tcp};
 use strandway_udp::Protection;
 
 /// In every row packets are as large as these MTUs allow.
@@ -14,6 +14,8 @@ const MTUS: [u32; 3] = [1_500, 4_096, 9_000];
 const CEILING: &str = "ceiling";
 /// TCP's stream under TLS 1.3, AES-128-GCM, encrypted by rustls: the rival of encrypted rows.
 const TLS: &str = "TCP cubic, TLS 1.3";
+/// The same as `strandway perf --beside tls --congestion cubic` has it, with the cipher's library of our nodes.
+const TLS_OF_PERF: &str = "TCP cubic, TLS 1.3 of perf --beside";
 const LIBFABRIC_MESSAGES: usize = 64;
 const LIBFABRIC_SIZE: usize = 1 << 20;
 
@@ -55,6 +57,12 @@ pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Con
         });
         rows.push(row.against(CEILING));
         rivals.push(TLS.into());
+        let row = Row::new(&table, TLS_OF_PERF, &columns, move || {
+            network.set(wire)?;
+            Ok(vec![beside::goodput(seconds, "cubic")?])
+        });
+        rows.push(row.against(TLS));
+        rivals.push(TLS_OF_PERF.into());
         let identity = Identity::new()?;
         let row = Row::new(&table, "quinn", &columns, move || {
             network.set(wire)?;

@@ -10,8 +10,8 @@ const SECTIONS: [(&str, &str, &str); 10] = [
         "bandwidth",
         "Bandwidth",
         "Payload of one connection: writes of 1 MiB, eight under way. All packets are as large as the MTU allows. The ceiling is bare UDP in
-batches (GSO, GRO), without a protocol. TLS 1.3 is AES-128-GCM by rustls over TCP, as one stream; rows with protection are compared with it first, those without with
-the ceiling. UET layout: the datagrams of Ultra Ethernet Transport, from its own kind of node.",
+batches (GSO, GRO), without a protocol. TLS 1.3 is AES-128-GCM by rustls and aws-lc over TCP, as one stream; rows with protection are compared with it first, those without with
+the ceiling. The second row of TLS is that of `strandway perf --beside tls --congestion cubic`, with the cipher of our nodes (graviola). UET layout: the datagrams of Ultra Ethernet Transport, from its own kind of node.",
     ),
     (
         "latency",

@@ -56,7 +56,7 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// The provider with the cipher, and the library of it, that our nodes use, too.
+/// The provider with the cipher of our nodes, by the fastest library of it here (`bench/cipher`).
 fn provider() -> Arc<CryptoProvider> {
     let cipher_suites = vec![aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256];
     Arc::new(CryptoProvider { cipher_suites, ..aws_lc_rs::default_provider() })

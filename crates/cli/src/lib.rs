@@ -6,6 +6,8 @@
 mod args;
 mod command;
 #[cfg(target_os = "linux")]
+mod glibc;
+#[cfg(target_os = "linux")]
 mod huge_pages;
 mod invocation;
 mod mistyped;
@@ -61,9 +63,7 @@ pub fn run(program: Vec<OsString>, arguments: Vec<OsString>) -> u8 {
 
 fn execute(command: Option<Command>) -> u8 {
     #[cfg(target_os = "linux")]
-    if command.as_ref().is_none_or(simulates) {
-        huge_pages::restart();
-    }
+    glibc::restart(&settings(command.as_ref()));
     progress::handle_interrupts();
     let result = match command {
         Some(Command::Run(args)) => command::run::run(&args),
@@ -92,6 +92,14 @@ fn execute(command: Option<Command>) -> u8 {
         outputs::complain(line);
     }
     status
+}
+
+/// The settings of glibc for a command.
+#[cfg(target_os = "linux")]
+fn settings(command: Option<&Command>) -> Vec<glibc::Tunable> {
+    let pages = command.is_none_or(simulates).then(huge_pages::wanted).flatten();
+    let copies = command.is_some_and(|command| matches!(command, Command::Perf(perf) if perf.side.is_beside()));
+    pages.into_iter().chain(copies.then(glibc::copies).flatten()).collect()
 }
 
 /// Does this command spend its time in simulations?

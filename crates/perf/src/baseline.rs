@@ -7,6 +7,8 @@
 mod tls;
 
 use super::{Mode, Options};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -17,8 +19,8 @@ use std::time::{Duration, Instant};
 pub const BASELINE_ECHO_MAX: u64 = 16 << 20;
 /// The first bytes of a client's request.
 const MAGIC: &[u8; 8] = b"SWBESIDE";
-/// The version of requests.
-const VERSION: u8 = 1;
+/// The version of requests, and of what follows them.
+const VERSION: u8 = 2;
 /// Length of a request: magic 8, version 1, TLS 1, echo 1, zero 1, size 4.
 const REQUEST: usize = 16;
 /// Bytes of one read or write.
@@ -63,6 +65,8 @@ pub enum BaselineError {
     Broken(io::Error),
     /// The server counted another number of bytes than were sent: sent, and counted.
     Count(u64, u64),
+    /// The kernel does not give this congestion control to this user.
+    Control(String, io::Error),
     /// An option is out of its range; the text says which.
     Option(String),
 }
@@ -86,6 +90,19 @@ impl fmt::Display for BaselineError {
             ),
             BaselineError::Count(sent, counted) => {
                 write!(f, "the server counted {counted} of {sent} bytes that were sent by TCP: please report this")
+            }
+            BaselineError::Control(name, error) => {
+                let list = |name: &str| {
+                    let path = format!("/proc/sys/net/ipv4/tcp_{name}_congestion_control");
+                    std::fs::read_to_string(path).map_or_else(|_| "unknown".into(), |list| list.trim().to_string())
+                };
+                write!(
+                    f,
+                    "congestion control {name:?} of TCP: {error}; this kernel has: {}; without root: {}; another one may \
+                     be a module, such as tcp_bbr",
+                    list("available"),
+                    list("allowed")
+                )
             }
             BaselineError::Option(what) => f.write_str(what),
         }
@@ -190,10 +207,17 @@ impl BaselineServer {
         let open = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             while !stop() {
-                let mut came = false;
+                self.wait();
                 for listener in &self.listeners {
-                    let Ok((stream, _)) = listener.accept() else { continue };
-                    came = true;
+                    let stream = match listener.accept() {
+                        Ok((stream, _)) => stream,
+                        Err(error) if is_pause(&error) => continue,
+                        // Such as too many open files: it is tried again, but not all the time.
+                        Err(_) => {
+                            std::thread::sleep(LOOK);
+                            continue;
+                        }
+                    };
                     if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
                         open.fetch_sub(1, Ordering::Relaxed);
                         continue;
@@ -205,11 +229,17 @@ impl BaselineServer {
                         open.fetch_sub(1, Ordering::Relaxed);
                     });
                 }
-                if !came {
-                    std::thread::sleep(LOOK);
-                }
             }
         });
+    }
+
+    /// Waits for a client, or until it is time to ask whether to stop.
+    fn wait(&self) {
+        let mut polled: Vec<_> = self.listeners.iter().map(|one| PollFd::new(one, PollFlags::IN)).collect();
+        let look = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+        if poll(&mut polled, Some(&look)).is_err() {
+            std::thread::sleep(LOOK);
+        }
     }
 
     fn answer(&self, stream: TcpStream, stop: &dyn Fn() -> bool) -> io::Result<()> {
@@ -248,21 +278,10 @@ fn exchange(mut stream: impl Read + Write, length: usize, echoes: bool) -> io::R
         return Ok(());
     }
     let mut count = 0_u64;
-    // The client ends with a message that says how many bytes there were.
     loop {
-        let mut head = [0; 4];
-        stream.read_exact(&mut head)?;
-        let mut left = u32::from_be_bytes(head) as usize;
-        if left == 0 {
-            break;
-        }
-        while left > 0 {
-            let read = stream.read(&mut buffer[..left.min(length)])?;
-            if read == 0 {
-                return Err(ErrorKind::UnexpectedEof.into());
-            }
-            left -= read;
-            count += read as u64;
+        match stream.read(&mut buffer)? {
+            0 => break,
+            read => count += read as u64,
         }
     }
     stream.write_all(&count.to_be_bytes())?;
@@ -273,7 +292,7 @@ fn exchange(mut stream: impl Read + Write, length: usize, echoes: bool) -> io::R
 ///
 /// # Errors
 /// A sentence that names the option and its range.
-pub fn check_baseline(options: &Options) -> Result<(), BaselineError> {
+pub fn check_baseline(control: Option<&str>, options: &Options) -> Result<(), BaselineError> {
     let echoes = options.mode == Mode::Latency;
     let refuse = |what: String| Err(BaselineError::Option(what));
     if echoes && options.size > BASELINE_ECHO_MAX {
@@ -289,110 +308,153 @@ pub fn check_baseline(options: &Options) -> Result<(), BaselineError> {
             "{connections} connections beside TCP: take 1 to {CONNECTIONS_MAX}, and a size above 0"
         ));
     }
+    if let Some(name) = control {
+        let set = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)
+            .and_then(|socket| sockopt::set_tcp_congestion(&socket, name));
+        set.map_err(|error| BaselineError::Control(name.into(), error.into()))?;
+    }
     Ok(())
 }
 
 /// Measures a baseline against a [`BaselineServer`]: bandwidth, or round trips with [`Mode::Latency`]; of the options
-/// `size`, `connections`, `duration` and `mode` count. `stop` is asked repeatedly, and ends the measurement early.
+/// `size`, `connections`, `duration` and `mode` count. `control`: the congestion control of this side, such as `cubic`;
+/// `None`: the host's. `stop` is asked repeatedly, and ends the measurement early.
 ///
 /// # Errors
 /// If the server is not there, the connection fails, or options are [not possible](check_baseline).
 pub fn run_baseline(
     baseline: Baseline,
     server: SocketAddr,
+    control: Option<&str>,
     options: &Options,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<BaselineResult, BaselineError> {
-    check_baseline(options)?;
+    check_baseline(control, options)?;
+    let to = Destination { baseline, server, control };
     if options.mode == Mode::Latency {
-        return on_connection(baseline, server, options, stop, |client, stream| client.round_trips(stream));
+        return on_connection(to, options, stop, |client, stream| client.round_trips(stream));
     }
-    let began = Instant::now();
     let all = std::thread::scope(|scope| {
-        let bandwidth = |client: &Client<'_>, stream: &mut dyn ReadWrite| client.bandwidth(stream);
-        let one = |_| scope.spawn(move || on_connection(baseline, server, options, stop, bandwidth));
+        let bandwidth = |client: &Client<'_>, stream: &mut dyn Stream| client.bandwidth(stream);
+        let one = |_| scope.spawn(move || on_connection(to, options, stop, bandwidth));
         let running: Vec<_> = (0..options.connections).map(one).collect();
         running.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Result<Vec<_>, _>>()
     })?;
-    let seconds = began.elapsed().as_secs_f64();
-    let (bytes, messages) = all.iter().fold((0, 0), |(b, m), (bytes, messages)| (b + bytes, m + messages));
+    let began = all.iter().map(|one| one.began).min().expect("at least one connection");
+    let ended = all.iter().map(|one| one.ended).max().expect("at least one connection");
+    let seconds = (ended - began).as_secs_f64();
+    let bytes: u64 = all.iter().map(|one| one.bytes).sum();
+    let messages = all.iter().map(|one| one.messages).sum();
     Ok(BaselineResult { goodput_gbps: bytes as f64 * 8e-9 / seconds, messages, ..BaselineResult::default() })
+}
+
+/// What one connection has carried, from its handshake on until the server had counted it.
+struct Carried {
+    bytes: u64,
+    messages: u64,
+    began: Instant,
+    ended: Instant,
 }
 
 /// A client's side of one connection.
 struct Client<'a> {
     options: &'a Options,
     stop: &'a (dyn Fn() -> bool + Sync),
-    until: Instant,
+    /// When the handshake was over.
+    began: Instant,
+}
+
+/// Where a client connects to, and how.
+#[derive(Clone, Copy)]
+struct Destination<'a> {
+    baseline: Baseline,
+    server: SocketAddr,
+    control: Option<&'a str>,
 }
 
 /// Opens a connection, and lets a client measure with it.
 fn on_connection<T>(
-    baseline: Baseline,
-    server: SocketAddr,
+    to: Destination<'_>,
     options: &Options,
     stop: &(dyn Fn() -> bool + Sync),
-    measure: impl FnOnce(&Client<'_>, &mut dyn ReadWrite) -> Result<T, BaselineError>,
+    measure: impl FnOnce(&Client<'_>, &mut dyn Stream) -> Result<T, BaselineError>,
 ) -> Result<T, BaselineError> {
-    let wrong = |error| BaselineError::NoServer(server, error);
-    let mut stream = TcpStream::connect_timeout(&server, Duration::from_secs(5)).map_err(wrong)?;
+    let wrong = |error| BaselineError::NoServer(to.server, error);
+    let mut stream = TcpStream::connect_timeout(&to.server, Duration::from_secs(5)).map_err(wrong)?;
     prepare(&stream)?;
+    if let Some(name) = to.control {
+        sockopt::set_tcp_congestion(&stream, name)
+            .map_err(|error| BaselineError::Control(name.into(), error.into()))?;
+    }
     let mut request = [0; REQUEST];
     request[..8].copy_from_slice(MAGIC);
     request[8] = VERSION;
-    request[9] = u8::from(baseline == Baseline::Tls);
+    request[9] = u8::from(to.baseline == Baseline::Tls);
     request[10] = u8::from(options.mode == Mode::Latency);
     request[12..].copy_from_slice(&u32::try_from(options.size).unwrap_or(u32::MAX).to_be_bytes());
     stream.write_all(&request)?;
-    let client = Client { options, stop, until: Instant::now() + options.duration };
     // An interrupted measurement still ends in order.
     let never = || false;
-    match baseline {
-        Baseline::Tcp => measure(&client, &mut Patient::new(stream, &never)),
-        Baseline::Tls => measure(&client, &mut Patient::new(tls::connect(stream)?, &never)),
+    let mut stream: Box<dyn Stream> = match to.baseline {
+        Baseline::Tcp => Box::new(Patient::new(stream, &never)),
+        Baseline::Tls => Box::new(Patient::new(tls::connect(stream)?, &never)),
+    };
+    // The handshake of TLS, so that it is not measured.
+    stream.flush()?;
+    measure(&Client { options, stop, began: Instant::now() }, &mut *stream)
+}
+
+/// A client's stream, TCP's or that of TLS.
+trait Stream: Read + Write {
+    /// Says that no more bytes follow; answers still come.
+    fn end(&mut self) -> io::Result<()>;
+}
+
+impl Stream for Patient<'_, TcpStream> {
+    fn end(&mut self) -> io::Result<()> {
+        self.stream.shutdown(Shutdown::Write)
     }
 }
 
-trait ReadWrite: Read + Write {}
-
-impl<S: Read + Write> ReadWrite for S {}
+impl Stream for Patient<'_, tls::ClientStream> {
+    fn end(&mut self) -> io::Result<()> {
+        self.stream.conn.send_close_notify();
+        self.flush()
+    }
+}
 
 impl Client<'_> {
     fn is_over(&self) -> bool {
-        (self.stop)() || Instant::now() >= self.until
+        (self.stop)() || self.began.elapsed() >= self.options.duration
     }
 
-    /// Writes messages until the time is over. Returns bytes and messages that have arrived.
-    fn bandwidth(&self, stream: &mut dyn ReadWrite) -> Result<(u64, u64), BaselineError> {
-        // Each piece has its length before it. All are made here, so that nothing is copied for TCP but by the kernel.
-        let framed = |length: usize| [&(length as u32).to_be_bytes()[..], &vec![0x5a; length]].concat();
-        let size = self.options.size as usize;
-        let (whole, rest) = (framed(PIECE.min(size)), framed(size % PIECE));
+    /// Writes messages until the time is over.
+    fn bandwidth(&self, stream: &mut dyn Stream) -> Result<Carried, BaselineError> {
+        let piece = vec![0x5a; PIECE.min(self.options.size as usize)];
         let (mut bytes, mut messages) = (0, 0);
         while !self.is_over() {
-            for _ in 0..size / PIECE {
-                stream.write_all(&whole)?;
-            }
-            if !size.is_multiple_of(PIECE) {
-                stream.write_all(&rest)?;
+            let mut left = self.options.size;
+            while left > 0 {
+                let part = &piece[..left.min(piece.len() as u64) as usize];
+                stream.write_all(part)?;
+                left -= part.len() as u64;
             }
             bytes += self.options.size;
             messages += 1;
         }
-        stream.write_all(&[0; 4])?;
-        stream.flush()?;
+        stream.end()?;
         let mut count = [0; 8];
         stream.read_exact(&mut count)?;
         match u64::from_be_bytes(count) {
-            count if count == bytes => Ok((bytes, messages)),
+            count if count == bytes => Ok(Carried { bytes, messages, began: self.began, ended: Instant::now() }),
             other => Err(BaselineError::Count(bytes, other)),
         }
     }
 
     /// Sends messages and waits for each one's return.
-    fn round_trips(&self, stream: &mut dyn ReadWrite) -> Result<BaselineResult, BaselineError> {
+    fn round_trips(&self, stream: &mut dyn Stream) -> Result<BaselineResult, BaselineError> {
         let mut buffer = vec![0x5a; self.options.size as usize];
-        let (mut times, began) = (Vec::new(), Instant::now());
+        let mut times = Vec::new();
         while !self.is_over() {
             let sent = Instant::now();
             stream.write_all(&buffer)?;
@@ -400,7 +462,7 @@ impl Client<'_> {
             stream.read_exact(&mut buffer)?;
             times.push(sent.elapsed().as_secs_f64() * 1e6);
         }
-        let seconds = began.elapsed().as_secs_f64();
+        let seconds = self.began.elapsed().as_secs_f64();
         times.sort_by(f64::total_cmp);
         let at = |share: f64| times.get(((times.len() as f64 * share) as usize).min(times.len().saturating_sub(1)));
         let bytes = times.len() as f64 * self.options.size as f64;

@@ -55,8 +55,10 @@ impl Identity {
     }
 }
 
+pub(super) type ClientStream = StreamOwned<ClientConnection, TcpStream>;
+
 /// The client's side of a stream.
-pub(super) fn connect(stream: TcpStream) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+pub(super) fn connect(stream: TcpStream) -> io::Result<ClientStream> {
     let provider = provider()?;
     let any = AnyKey(provider.signature_verification_algorithms);
     let config = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13]).map_err(wrong)?;

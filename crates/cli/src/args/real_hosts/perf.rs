@@ -176,6 +176,17 @@ pub(crate) enum PerfSide {
     Tune(PerfTuneArgs),
 }
 
+impl PerfSide {
+    /// Does it measure TCP and TLS, too?
+    pub(crate) fn is_beside(&self) -> bool {
+        match self {
+            PerfSide::Server(args) => args.beside,
+            PerfSide::Client(args) => !args.beside.is_empty(),
+            PerfSide::Collective(_) | PerfSide::Tune(_) => false,
+        }
+    }
+}
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PerfTuneArgs {
     /// Measured runs per length and size
@@ -279,6 +290,9 @@ pub(crate) struct PerfClientArgs {
     /// one connection and messages of at most 16 MiB. The server needs --beside
     #[arg(long, value_name = "tcp,tls", value_delimiter = ',', conflicts_with_all = ["all", "bidirectional", "verify", "bulk", "messages"])]
     pub(crate) beside: Vec<BaselineName>,
+    /// With --beside: congestion control of TCP at this side, such as cubic or bbr [default: the host's]
+    #[arg(long, value_name = "NAME", requires = "beside")]
+    pub(crate) congestion: Option<String>,
     /// With --beside: the number of rounds. In each, ours, TCP and TLS have --seconds each. Medians are shown
     #[arg(long, value_name = "N", default_value_t = 3, requires = "beside", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) rounds: u32,

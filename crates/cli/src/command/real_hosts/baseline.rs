@@ -29,10 +29,11 @@ fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// The kernel's congestion control for new connections, such as `cubic`.
-fn control() -> String {
+/// The congestion control that was asked for, or the kernel's for new connections, such as `cubic`.
+fn control(asked: Option<&str>) -> String {
     let path = "/proc/sys/net/ipv4/tcp_congestion_control";
-    std::fs::read_to_string(path).map_or_else(|_| String::new(), |name| format!(", {}", name.trim()))
+    let name = asked.map(str::to_string).or_else(|| std::fs::read_to_string(path).ok());
+    name.map_or_else(String::new, |name| format!(", {}", name.trim()))
 }
 
 /// Measures all rows, round by round, and shows each round as it ends.
@@ -55,12 +56,13 @@ pub(super) fn measure(
             baselines.push(baseline);
         }
     }
-    perf::check_baseline(options).map_err(failure)?;
+    let congestion = args.congestion.as_deref();
+    perf::check_baseline(congestion, options).map_err(failure)?;
     let protection = args.common.wire.protection.name();
     let mut names = vec![format!("strandway, {protection}")];
     names.extend(baselines.iter().map(|baseline| match baseline {
-        Baseline::Tcp => format!("TCP{}", control()),
-        Baseline::Tls => format!("TLS 1.3{}", control()),
+        Baseline::Tcp => format!("TCP{}", control(congestion)),
+        Baseline::Tls => format!("TLS 1.3{}", control(congestion)),
     }));
     let (rounds, is_latency) = (vec![Vec::new(); names.len()], options.mode == Mode::Latency);
     let mut table = Table { rounds, names, is_latency, payload: 0 };
@@ -79,7 +81,8 @@ pub(super) fn measure(
                     result
                 }
                 Some(baseline) => {
-                    perf::run_baseline(baselines[baseline], at, options, &progress::interrupted).map_err(failure)?
+                    let baseline = baselines[baseline];
+                    perf::run_baseline(baseline, at, congestion, options, &progress::interrupted).map_err(failure)?
                 }
             };
         }
@@ -126,6 +129,7 @@ fn ours(
 fn failure(error: BaselineError) -> Failure {
     match error {
         BaselineError::Option(said) => Failure::Usage(said),
+        error @ BaselineError::Control(..) => Failure::Usage(format!("--congestion: {error}")),
         other => Failure::Run(other.to_string()),
     }
 }
