@@ -165,8 +165,10 @@ impl<S: Write> Write for Patient<'_, S> {
     }
 }
 
-fn prepare(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
+/// Prepares a stream. One that carries single messages sends at once what it has; in a flow of bytes that would make
+/// packets smaller.
+fn prepare(stream: &TcpStream, echoes: bool) -> io::Result<()> {
+    stream.set_nodelay(echoes)?;
     stream.set_read_timeout(Some(LOOK))?;
     stream.set_write_timeout(Some(LOOK))
 }
@@ -244,7 +246,7 @@ impl BaselineServer {
 
     fn answer(&self, stream: TcpStream, stop: &dyn Fn() -> bool) -> io::Result<()> {
         stream.set_nonblocking(false)?;
-        prepare(&stream)?;
+        prepare(&stream, false)?;
         let mut request = [0; REQUEST];
         // A client sends its request at once; one that sends it byte by byte holds a place no longer than others.
         let until = Instant::now() + HELLO;
@@ -257,6 +259,7 @@ impl BaselineServer {
         if echoes && !(1..=BASELINE_ECHO_MAX).contains(&size.into()) {
             return Err(ErrorKind::InvalidData.into());
         }
+        stream.set_nodelay(echoes)?;
         let length = if echoes { size as usize } else { PIECE };
         match (is_tls, &self.identity) {
             (false, _) => exchange(Patient::new(&stream, stop), length, echoes)?,
@@ -381,7 +384,7 @@ fn on_connection<T>(
 ) -> Result<T, BaselineError> {
     let wrong = |error| BaselineError::NoServer(to.server, error);
     let mut stream = TcpStream::connect_timeout(&to.server, Duration::from_secs(5)).map_err(wrong)?;
-    prepare(&stream)?;
+    prepare(&stream, options.mode == Mode::Latency)?;
     if let Some(name) = to.control {
         sockopt::set_tcp_congestion(&stream, name)
             .map_err(|error| BaselineError::Control(name.into(), error.into()))?;
@@ -418,6 +421,8 @@ impl Stream for Patient<'_, TcpStream> {
 
 impl Stream for Patient<'_, tls::ClientStream> {
     fn end(&mut self) -> io::Result<()> {
+        // The last bytes do not wait for acknowledgements.
+        self.stream.sock.set_nodelay(true)?;
         self.stream.conn.send_close_notify();
         self.flush()
     }
