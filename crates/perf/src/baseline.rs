@@ -85,8 +85,8 @@ impl fmt::Display for BaselineError {
             }
             BaselineError::Broken(error) => write!(
                 f,
-                "the TCP connection beside ours failed ({error}): has the server ended, or {CONNECTIONS_MAX} other \
-                 connections?"
+                "the TCP connection beside ours failed ({error}): has the server ended, is it another version of strandway, \
+                 or does it have {CONNECTIONS_MAX} other connections?"
             ),
             BaselineError::Count(sent, counted) => {
                 write!(f, "the server counted {counted} of {sent} bytes that were sent by TCP: please report this")
