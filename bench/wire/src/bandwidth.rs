@@ -6,7 +6,7 @@ use crate::network::{Network, UDP_HEADERS, Wire};
 use crate::ours::{Ours, name_of};
 use crate::quic::Identity;
 use crate::uet::Uet;
-use crate::{Options, beside, ceiling, libfabric, quic, tcp};
+use crate::{Options, baseline, ceiling, libfabric, quic, tcp};
 use strandway_udp::Protection;
 
 /// In every row packets are as large as these MTUs allow.
@@ -59,7 +59,7 @@ pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Con
         rivals.push(TLS.into());
         let row = Row::new(&table, TLS_OF_PERF, &columns, move || {
             network.set(wire)?;
-            Ok(vec![beside::goodput(seconds, "cubic")?])
+            Ok(vec![baseline::goodput(seconds, "cubic")?])
         });
         rows.push(row.against(TLS));
         rivals.push(TLS_OF_PERF.into());

@@ -1,7 +1,7 @@
 //! Strandway's wire beside its rivals, in one run: all rows are measured in turns.
 
 mod bandwidth;
-mod beside;
+mod baseline;
 mod bursts;
 mod ceiling;
 mod contest;
@@ -98,7 +98,7 @@ impl Options {
 }
 
 fn main() -> ExitCode {
-    beside::restart();
+    baseline::restart();
     if std::env::args().skip(1).any(|argument| argument == "--help" || argument == "-h") {
         print!("{USAGE}");
         return ExitCode::SUCCESS;

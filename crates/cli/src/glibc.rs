@@ -37,7 +37,8 @@ fn has_slow_copies(processor: &str) -> bool {
     value("vendor_id") == Some("AuthenticAMD") && value("cpu family") == Some("25")
 }
 
-/// The new value of the variable; `None` if nothing is to be added. What the user has set stays.
+/// Adds to the value of the variable the tunables that it does not name. Returns `None` if it names all of them, or if the
+/// C library is another one.
 fn with(wanted: &[Tunable], present: Option<OsString>) -> Option<OsString> {
     let mut value = present.unwrap_or_default();
     let before = value.len();

@@ -351,7 +351,8 @@ pub fn run_baseline(
     Ok(BaselineResult { goodput_gbps: bytes as f64 * 8e-9 / seconds, messages, ..BaselineResult::default() })
 }
 
-/// What one connection has carried, from its handshake on until the server had counted it.
+/// The bytes and messages of one connection. The time begins after the handshake, and ends when the server's count has
+/// come.
 struct Carried {
     bytes: u64,
     messages: u64,
